@@ -36,9 +36,9 @@ RELATIONS = (
     Relation("mail_campaigns", "|o--o{", "mail_events", ("mail_conn_id", "guid")),
     Relation("mail_transactional_stats", "|o--o{", "mail_event_differences", ("mail_conn_id", "stats_date")),
     Relation("mail_campaign_stats", "||--o{", "mail_campaign_stats_snapshots", ("mail_conn_id", "mail_name")),
-    Relation("mail_contacts", "|o--o{", "mail_contacts_history", ("mail_conn_id", "team_name", "list_name", "id")),
+    Relation("mail_contacts", "|o--o{", "mail_contacts_history", ("mail_conn_id", "team_name", "id")),
     Relation(
-        "mail_contacts_history_readings", "||--o{", "mail_contacts_history", ("mail_conn_id", "team_name", "list_name")
+        "mail_contacts_history_readings", "}|--o{", "mail_contacts_history", ("mail_conn_id", "team_name", "list_id")
     ),
     Relation("mail_lists", "||--o{", "mail_contacts", ("mail_conn_id", "list_name")),
 )

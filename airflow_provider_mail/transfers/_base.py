@@ -296,8 +296,8 @@ class BaseContactReader(BaseListReader):
         try:
             return super().first_page(pages)
         except MailRejectedError:
-            # A list that is gone is an empty one, if an argument ends it.
-            if not self.allow_empty or self.team_name or self._exists():
+            # A list that is gone is an empty one, which `check_empty` judges.
+            if self.team_name or self._exists():
                 raise
             return None
 

@@ -64,8 +64,8 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
         the others; ``upsert``: keep them, with the ``observed_at`` at which they were last seen. Default: ``replace``.
     :param history: also record when each contact was in the list: one row per contact and period, with ``valid_from``
         and ``valid_to``, in a second table, and each complete reading in a third. Both are loaded in the same
-        transaction and contain no addresses. A list that was made again under its name, with another identifier, is
-        another list: all stays end, and new ones begin. Needs a complete reading of the list: not with
+        transaction and contain no addresses. A list is its identifier at the service: one that was renamed goes on, and
+        one that was made again under its name is another list, whose stays begin. Needs a complete reading of the list: not with
         ``on_change="accept"``. A load that rejects records is not recorded. Default: false.
     :param history_table: the name of the second table, which enables ``history``; the name of the third is this name
         with ``_readings`` appended. Default: the name of ``table`` with ``_history`` appended. (templated)
@@ -136,18 +136,47 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
         return names
 
     def conditions(self, observed_at: datetime) -> Conditions:
-        from airflow_provider_mail.warehouse.tables.resources import contacts_history
-
         conditions: Conditions = {}
         if self.mode == "replace":  # With `upsert`, rows remain that the load has not seen.
             conditions = {"replace_where": self.list_key, **super().conditions(observed_at)}
         if name := self.table_names().get("history_table"):
-            from airflow_provider_mail.api.lists import find_list
+            from airflow_provider_mail.warehouse.tables.resources import contacts_history
 
-            # The list of another team cannot be looked up.
-            found = None if self.team_name else find_list(self.hook.get_conn(), self.list_name)
-            conditions["history"] = contacts_history(name, self.list_key, observed_at, found.id if found else None)
+            list_id, ended = self._identity(name, observed_at)
+            conditions["history"] = contacts_history(name, self.list_key, observed_at, list_id, ended)
         return conditions
+
+    def _identity(self, history_table: str, observed_at: datetime) -> tuple[str | None, tuple[str, ...]]:
+        """Return the identifier of the list, and those of lists that had its name and are gone at the service."""
+        from airflow_provider_mail.api.flows.second_source import gone_lists
+        from airflow_provider_mail.api.lists import find_list
+        from airflow_provider_mail.warehouse.read import StoredTable
+        from airflow_provider_mail.warehouse.request import LIST_ID, READ_AT, ROWS
+        from airflow_provider_mail.warehouse.rows import moment
+        from airflow_provider_mail.warehouse.table import derived_name
+        from airflow_provider_mail.warehouse.tables.resources import LIST_READINGS
+
+        if self.team_name:  # The list of another team cannot be looked up.
+            return self.list_name, ()
+        client = self.hook.get_conn()
+        found = find_list(client, self.list_name)
+        list_id = None if found is None else str(found.id or found.list_name)
+        name = StoredTable(self.sql_hook, self.declared_table(), self.table).beside(
+            derived_name(history_table, "_readings")
+        )
+        readings = StoredTable(self.sql_hook, LIST_READINGS, name)
+        if LIST_ID not in readings.existing_columns():
+            return list_id, ()
+        account = {key: self.list_key[key] for key in ("mail_conn_id", "team_name")}
+        rows = readings.rows([READ_AT, LIST_ID, "list_name", ROWS], account)
+        last = {other: (moment(at), *values) for at, other, *values in sorted(rows, key=lambda row: moment(row[0]))}
+        earlier = [
+            other
+            for other, (at, list_name, contacts) in last.items()
+            if other != list_id and list_name == self.list_name and at < observed_at and contacts
+        ]
+        # One that was renamed goes on under its new name.
+        return list_id, gone_lists(client, earlier)
 
     def counts(self, loaded: LoadResult) -> dict[str, int]:
         deleted = loaded.deleted if self.mode == "replace" else None

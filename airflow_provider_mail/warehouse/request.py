@@ -204,13 +204,13 @@ READ_AT, ROWS, LIST_ID = "read_at", "contacts", "list_id"
 
 @dataclass(frozen=True)
 class History:
-    """The history of what one load reads, which must be complete.
+    """The history of a list that one load reads, which must be complete.
 
-    :param intervals: the declared table with the loaded table's key and ``valid_from`` as key, and ``valid_to``.
-    :param readings: the declared table of readings: the columns of ``where``, the time, the number of rows and
-        ``list_id``.
-    :param where: the part of the table that is read whole, as values by column.
-    :param list_id: the number by which the service tells this part from an earlier one of its name. Default: unknown.
+    :param intervals: the declared table of the times at which each row was in a list: ``valid_from`` to ``valid_to``.
+    :param readings: the declared table of readings of lists.
+    :param where: the rows of the list in the loaded table, as values by column.
+    :param list_id: what tells the list from all others, whatever its name; ``None``: there is no list of this name.
+    :param ended: the lists that had this name when they were last read, and that the service does not have any more.
     """
 
     intervals: Table
@@ -219,7 +219,8 @@ class History:
     readings_name: TableName
     where: Mapping[str, Any]
     observed_at: datetime.datetime
-    list_id: int | None = None
+    list_id: str | None
+    ended: tuple[str, ...] = ()
 
 
 MAX_REMOVED_FRACTION = 0.1

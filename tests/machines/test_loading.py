@@ -284,7 +284,7 @@ class ListLoading(Loading):
     def _put(self, reading: Reading, rows: Iterator[Any], limit: RemovalRule | None) -> None:
         where = list_of("a")
         covers = Coverage.one("news", where, mail_conn_id="a", observed_at=reading.at)
-        history = contacts_history("contacts_history", where, reading.at)
+        history = contacts_history("contacts_history", where, reading.at, "news")
         options: dict[str, Any] = {"replace_where": where, "covers": covers, "removal": limit, "history": history}
         self.warehouse.load(CONTACTS, rows, "contacts", **options)
 

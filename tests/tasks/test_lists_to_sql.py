@@ -212,6 +212,23 @@ def test_a_list_that_does_not_exist_is_not_empty(people: Emulator, warehouse: Sq
     assert (result["records"], result["deleted"], ids(warehouse)) == (0, 95, [])
 
 
+CHURN = (ROOT / "docs" / "sql" / "list_churn.sql").read_text()
+
+
+def churn(warehouse: SqlDatabase) -> list[tuple[Any, ...]]:
+    """Name, contacts, joined, departed, rate and state of each reading of a list after its first one."""
+    return sorted((row[3], *row[5:]) for row in warehouse.query(CHURN))
+
+
+def rename(emulator: Emulator, **names: str) -> None:
+    """Give lists other names, all at once."""
+    run = emulator.service.store.run
+    for old in names:
+        run("UPDATE lists SET name = ? WHERE name = ?", [f"{old} before", old])
+    for old, new in names.items():
+        run("UPDATE lists SET name = ? WHERE name = ?", [new, f"{old} before"])
+
+
 def test_a_list_that_was_made_again_is_another_one(people: Emulator, warehouse: SqlDatabase) -> None:
     load(history=True)
     addresses = [contact["email"] for contact in people.contacts("newsletter")]
@@ -222,11 +239,43 @@ def test_a_list_that_was_made_again_is_another_one(people: Emulator, warehouse: 
     assert load(history=True)["left"] == 95
     stays = "SELECT COUNT(*), COUNT(valid_to), COUNT(DISTINCT id) FROM mail_contacts_history"
     assert warehouse.query(stays) == [(190, 95, 95)]
-    churn = (ROOT / "docs" / "sql" / "list_churn.sql").read_text()
-    assert [row[4:] for row in warehouse.query(churn)] == [(95, 95, 95, None, "another list")]
+    assert churn(warehouse) == [("newsletter", 0, 0, 95, 100, "ended or empty")]
+    assert (load(history=True)["left"], len(churn(warehouse))) == (0, 2)
     post(people, "lists/delete", listName="newsletter")
     load(history=True, allow_empty=True)
-    assert [row[4:] for row in warehouse.query(churn)][1] == (0, 0, 95, 100, "ended or empty")
+    assert churn(warehouse)[:2] == [("newsletter", 0, 0, 95, 100, "ended or empty")] * 2
+    assert load(history=True, allow_empty=True)["left"] == 0
+
+
+@pytest.mark.parametrize("new_name_first", [True, False])
+def test_a_list_that_was_renamed_goes_on(people: Emulator, warehouse: SqlDatabase, new_name_first: bool) -> None:
+    """Also if its old name belongs to another list by then, whichever of them is loaded first."""
+    load(history=True)
+    rename(people, newsletter="news")
+    with pytest.raises(AirflowFailException, match="allow_empty=True ends it"):
+        load(history=True)
+    people.add_list("newsletter", count=20)
+    loads = {"news": (0, 0), "newsletter": (20, 0)}
+    for name in loads if new_name_first else reversed(loads):
+        result = load(name, history=True, max_removed_fraction=1)
+        assert (result["joined"], result["left"]) == loads[name], name
+    assert churn(warehouse) == [("news", 95, 0, 0, 0, "list")]
+    rename(people, newsletter="news", news="newsletter")
+    for name in loads:
+        result = load(name, history=True, max_removed_fraction=1)
+        assert (result["joined"], result["left"]) == (0, 0)
+    assert warehouse.query("SELECT COUNT(*), COUNT(valid_to) FROM mail_contacts_history") == [(115, 0)]
+    assert warehouse.query("SELECT list_name, COUNT(*) FROM mail_contacts GROUP BY 1 ORDER BY 1") == [
+        ("news", 20), ("newsletter", 95)
+    ]  # fmt: skip
+
+
+def test_a_renamed_list_is_not_ended_under_its_old_name(people: Emulator, warehouse: SqlDatabase) -> None:
+    load(history=True)
+    rename(people, newsletter="news")
+    result = load(history=True, allow_empty=True)
+    assert (result["deleted"], result["joined"], result["left"]) == (95, 0, 0)
+    assert (load("news", history=True)["joined"], churn(warehouse)) == (0, [("news", 95, 0, 0, 0, "list")])
 
 
 @pytest.mark.parametrize(("options", "change", "records", "readings"), [

@@ -34,7 +34,6 @@ def read(
     list_name: str = "news",
     name: Any = "x",
     table: str = "contacts",
-    list_id: int | None = None,
     **options: Any,
 ) -> LoadResult:
     """Load a complete reading of a list."""
@@ -42,26 +41,15 @@ def read(
     rows = [contact(where, number, at(hour), name) for number in contacts]
     covers = Coverage.one(list_name, where, mail_conn_id="a", observed_at=at(hour))
     options = {"replace_where": where, "covers": covers, **options}
-    history = contacts_history(f"{table}_history", where, at(hour), list_id)
+    history = contacts_history(f"{table}_history", where, at(hour), list_name)
     return warehouse.load(CONTACTS, rows, table, history=history, **options)
 
 
-def stays(
-    readings: Mapping[Any, Collection[int]], list_ids: Mapping[Any, int | None] | None = None
-) -> list[tuple[str, Any, Any]]:
-    """The history of a list, worked out reading by reading: contact, first time, and time from which it is gone.
-
-    :param list_ids: the list's number in each reading. Default: unknown.
-    """
+def stays(readings: Mapping[Any, Collection[int]]) -> list[tuple[str, Any, Any]]:
+    """The history of a list, worked out reading by reading: contact, first time, and time from which it is gone."""
     found: dict[tuple[int, Any], Any] = {}
     before: Collection[int] = ()
-    known = None
     for moment, contacts in sorted(readings.items()):
-        if (list_id := (list_ids or {}).get(moment)) is not None:
-            if list_id != known is not None:  # another list
-                found |= {key: moment for key, end in found.items() if end is None}
-                before = ()
-            known = list_id
         found |= {key: moment for key, end in found.items() if end is None and key[0] not in contacts}
         found |= {(number, moment): None for number in contacts if number not in before}
         before = contacts

@@ -214,7 +214,7 @@ def load_all(warehouse: Warehouse) -> None:
             rows = [contact_row(one, **of_list, observed_at=at) for one in entries]
             covers = Coverage.one(name, of_list, mail_conn_id=account, team_name=team, observed_at=at)
             options = {"replace_where": of_list, "covers": covers}
-            history = contacts_history("mail_contacts_history", of_list, at)
+            history = contacts_history("mail_contacts_history", of_list, at, f"7 {name}")
             warehouse.load(CONTACTS, rows, "mail_contacts", history=history, **options)
 
     events: list[dict[str, Any]] = [{"event_code": "TaskStatus", "guid": "unsent", "mail_name": "unsent"}]
@@ -252,11 +252,12 @@ EXPECTED = {
         mail_campaign_stats mail_shop Shop '' 2026-03-14 20:00:00;
         mail_transactional_stats mail_default '' '' 2026-03-15 20:00:00;
         mail_transactional_stats mail_shop '' '' 2026-03-15 20:00:00""",
-    "list_churn": """mail_conn_id team_name list_name read_at contacts joined departed churn_rate state:
-        mail_default '' news 2026-03-14 07:00:00 6 2 2 33.33 list; mail_default '' vip 2026-03-14 07:00:00 3 0 0 0 list;
-        mail_default '' west 2026-03-14 07:00:00 2 2 1 100 list;
-        mail_default Support vip 2026-03-14 07:00:00 1 0 2 66.67 list;
-        mail_shop '' news 2026-03-14 07:00:00 2 2 0 - list""",
+    "list_churn": """mail_conn_id team_name list_id list_name read_at contacts joined departed churn_rate state:
+        mail_default '' 7 news news 2026-03-14 07:00:00 6 2 2 33.33 list;
+        mail_default '' 7 vip vip 2026-03-14 07:00:00 3 0 0 0 list;
+        mail_default '' 7 west west 2026-03-14 07:00:00 2 2 1 100 list;
+        mail_default Support 7 vip vip 2026-03-14 07:00:00 1 0 2 66.67 list;
+        mail_shop '' 7 news news 2026-03-14 07:00:00 2 2 0 - list""",
     "list_growth": """mail_conn_id team_name list_name created_month contacts contacts_so_far:
         mail_default '' news 2025-06 2 2; mail_default '' news 2025-12 1 3; mail_default '' news 2026-01 2 5;
         mail_default '' news unknown 1 6; mail_default '' vip 2025-06 2 2; mail_default '' vip unknown 1 3;

@@ -5,7 +5,6 @@ Any sequence of loads, also with a history, is in `tests/machines/test_loading.p
 from __future__ import annotations
 
 import datetime
-import random
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Any
@@ -306,7 +305,7 @@ def test_the_order_of_the_loads_does_not_matter(native: Warehouse) -> None:
     results = [read(native, hour, contacts) for hour, contacts in [*loads, loads[0], loads[2]]]
     assert recorded(native) == stays({at(hour): contacts for hour, contacts in loads})
     assert recorded(native, "other") == stays({at(3): [0, 1]})
-    sizes = {row[3]: row[4] for row in native.rows(LIST_READINGS, "contacts_history_readings") if row[2] == "news"}
+    sizes = {row[3]: row[5] for row in native.rows(LIST_READINGS, "contacts_history_readings") if row[2] == "news"}
     assert sizes == {at(hour): len(contacts) for hour, contacts in loads}
     changes = [(4, 0), (1, 2), (1, 2), (1, 0), (2, 3), (0, 4), (1, 2), (None, None), (None, None)]
     assert [(result.joined, result.left) for result in results] == changes
@@ -331,26 +330,3 @@ def test_a_fall_needs_a_permission_and_is_not_recorded(sqlite: Warehouse, option
     assert recorded(sqlite) == stays({at(0): range(12)})
     read(sqlite, 2, range(6), removal=limit, **options)
     assert recorded(sqlite) == stays({at(0): range(12), at(2): range(6)})
-
-
-@pytest.mark.parametrize("native", ALL, indirect=True)
-@pytest.mark.parametrize("seed", range(3))
-def test_a_list_that_was_made_again_is_another_list(native: Warehouse, seed: int) -> None:
-    """In whatever order its readings are loaded, no stay goes on from one list to the next of its name."""
-    chance = random.Random(seed)
-    contacts = {at(hour): chance.sample(range(8), chance.randint(1, 7)) for hour in range(9)}
-    list_ids = {at(hour): 1 + hour // 3 for hour in range(9)}
-    hours = [*range(9)]
-    chance.shuffle(hours)
-    for hour in hours:
-        read(native, hour, contacts[at(hour)], list_id=list_ids[at(hour)])
-    assert recorded(native) == stays(contacts, list_ids)
-
-
-def test_an_unknown_list_is_the_known_one(sqlite: Warehouse) -> None:
-    readings, list_ids = {at(hour): [1, 2] for hour in range(4)}, {at(0): 7, at(1): None, at(2): 7, at(3): 8}
-    for hour in range(4):
-        read(sqlite, hour, [1, 2], list_id=list_ids[at(hour)])
-    assert recorded(sqlite) == stays(readings, list_ids) == [
-        ("c01", at(0), at(3)), ("c01", at(3), None), ("c02", at(0), at(3)), ("c02", at(3), None)
-    ]  # fmt: skip

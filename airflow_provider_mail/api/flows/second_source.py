@@ -6,11 +6,12 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import date, datetime
 
 from airflow_provider_mail.api._core.judgement import Evidence, require_complete
+from airflow_provider_mail.api._core.pagination import find
 from airflow_provider_mail.api._core.requests import Client
 from airflow_provider_mail.api.campaigns import GetCampaigns, GetCampaignStats, MailStatus, existing_campaigns
 from airflow_provider_mail.api.contacts import existing_contacts
 from airflow_provider_mail.api.flows.statistics import campaign_stats
-from airflow_provider_mail.api.lists import DYNAMIC, find_list
+from airflow_provider_mail.api.lists import DYNAMIC, GetLists, find_list
 
 _HINT = "Nothing was stored: the next try reads again"
 
@@ -91,3 +92,13 @@ def check_contacts(client: Client, list_name: str, contacts: Sequence[tuple[str,
         what=f"of {len(contacts)} contacts that two readings lack are gone at the service",
         hint="Nothing was removed. If they were taken off the list by hand, set max_removed_fraction",
     )
+
+
+def gone_lists(client: Client, list_ids: Sequence[str]) -> tuple[str, ...]:
+    """Return those of the lists that two readings of all lists lack, whatever their names."""
+
+    def exists(list_id: str) -> bool:
+        readings = (find(client, GetLists(page_size=100), lambda record: str(record.id) == list_id) for _ in range(2))
+        return any(record is not None for record in readings)
+
+    return tuple(list_id for list_id in list_ids if not exists(list_id))

@@ -172,23 +172,28 @@ class StagedSql(Dialect):
 
 
 class HistoryMerge:
-    """Merges the staged rows of one reading into the history of the part of the table that they belong to.
+    """Merges the staged rows of one reading into the history of the list that they belong to.
 
     What happens between two readings is unknown, so intervals begin and end at readings only. A reading changes two
     kinds of rows. Of those that it has and the previous reading lacks, the interval begins earlier, or a new one is
-    inserted. Of those that it lacks and the previous reading has, the interval ends earlier, or is split. A reading of
-    another list of the same name has none of the earlier ones.
+    inserted. Of those that it lacks and the previous reading has, the interval ends earlier, or is split.
     """
 
     def __init__(self, stage: StagedSql, history: History, intervals: StagedSql, readings: StagedSql) -> None:
         self._stage, self._history, self._intervals, self._readings = stage, history, intervals, readings
-        self._key = [stage._column(name) for name in stage.table.key]
         self._from, self._to, self._read_at = map(stage._column, (VALID_FROM, VALID_TO, READ_AT))
-        self._list_id = stage._column(LIST_ID)
         self._placeholder = stage.hook.placeholder
         self._written, self._assigned = intervals._load_marks(), intervals._load_assignments()
         self._load_values = intervals._load_values
         self._now = intervals._parameter(intervals.table[VALID_FROM], history.observed_at)
+        self._list: Where = self._of(history.list_id or "")
+        # All staged rows are of the one list.
+        self._id = stage._column("id")
+        self._is_staged = f"EXISTS (SELECT 1 FROM {stage.stage_name} AS s WHERE s.{self._id} = t.{self._id})"
+
+    def _of(self, list_id: Any) -> Where:
+        account = {name: self._history.where[name] for name in ("mail_conn_id", "team_name")}
+        return {**account, LIST_ID: list_id}
 
     def merge(self, cursor: Any) -> tuple[int, int] | None:
         """Merge the staged rows; return how many rows were joined and left, or ``None`` for a known reading.
@@ -196,38 +201,39 @@ class HistoryMerge:
         :raises UnconfirmedError: when too many rows have left since the previous reading.
         """
         stage, readings = self._stage, self._readings
-        condition, values = readings._condition("history", self._history.where)
+        condition, values = readings._condition("history", self._list)
         # After a reading that lies in the future, this one would change the past instead of the present.
         readings._reject_later(cursor, readings.target, (condition, values), self._read_at, readings.table[READ_AT])
         source = f"FROM {readings.target} WHERE {condition} AND {self._read_at}"
         if stage._count(cursor, f"SELECT count(*) {source} = {self._placeholder}", [*values, self._now]):
             return None
-        selected = f"SELECT {self._read_at}, {self._list_id} {source}"
-        known = f"< {self._placeholder} AND {self._list_id} IS NOT NULL ORDER BY {self._read_at} DESC LIMIT 1"
-        self._follows_another = self._is_another(self._first(cursor, f"{selected} {known}", values)[1])
-        later = f"> {self._placeholder} ORDER BY {self._read_at} LIMIT 1"
-        following, following_id = self._first(cursor, f"{selected} {later}", values)
-        self._precedes_another = self._is_another(following_id)
+        cursor.execute(
+            f"SELECT {self._read_at} {source} > {self._placeholder} ORDER BY {self._read_at} LIMIT 1",
+            [*values, self._now],
+        )
+        (following,) = cursor.fetchone() or (None,)
         count = stage._count(cursor, f"SELECT count(*) FROM {stage._staged} AS s")
         before = self._check_removal(cursor, count)
         if not stage.request.is_complete:  # an empty reading that is not permitted is not recorded
             return (0, before) if before else None
-        left = self._end(cursor, following)
+        left = sum(self._end(cursor, self._valid_now(list_id), None) for list_id in self._history.ended)
+        for list_id in self._history.ended:
+            self._record(cursor, list_id, 0)
+        if self._history.list_id is None:
+            return 0, left
+        valid, valid_values = self._valid_now(self._history.list_id)
+        left += self._end(cursor, (f"{valid} AND NOT {self._is_staged}", valid_values), following)
         joined = self._begin(cursor, following)
+        self._record(cursor, self._history.list_id, count)
+        return joined, left
+
+    def _record(self, cursor: Any, list_id: str, count: int) -> None:
+        readings, history = self._readings, self._history
+        row = [*self._of(list_id).values(), self._now, history.where["list_name"], count, *readings._load_values()]
         names = readings._columns_list(readings.table.stored_names)
-        row = [*values, self._now, count, self._history.list_id, *readings._load_values()]
         cursor.execute(
             f"INSERT INTO {readings.target} ({names}) VALUES ({', '.join([self._placeholder] * len(row))})", row
         )
-        return joined, left
-
-    def _first(self, cursor: Any, statement: str, values: list[Any]) -> Any:
-        cursor.execute(statement, [*values, self._now])
-        return cursor.fetchone() or (None, None)
-
-    def _is_another(self, list_id: int | None) -> bool:
-        """Whether a reading is of another list of this name. No stay goes on from one to the other."""
-        return None not in (list_id, self._history.list_id) and list_id != self._history.list_id
 
     def corrections(self, to: str, latest: str) -> Iterator[tuple[str, str, str]]:
         """Return statements that correct times in the future: what is valid now is valid from ``to`` on."""
@@ -239,16 +245,16 @@ class HistoryMerge:
 
     def _check_removal(self, cursor: Any, after: int) -> int:
         """Return the number of intervals that are open before this reading; fail if too many of them would end."""
-        condition, values = self._valid_now()
+        condition, values = self._valid_now(self._history.list_id or "")
         counting = f"SELECT count(*) FROM {self._intervals.target} AS t WHERE {condition}"
         before = self._stage._count(cursor, counting, values)
         if (rule := self._stage.request.removal) and self._stage.is_confirmed:
             rule.check(before, after, self._intervals.prefix)
         return before
 
-    def _valid_now(self) -> Condition:
-        """The intervals that begin before this reading and end after it."""
-        condition, values = self._stage._condition("history", self._history.where, "t.")
+    def _valid_now(self, list_id: str) -> Condition:
+        """The intervals of a list that begin before this reading and end after it."""
+        condition, values = self._intervals._condition("history", self._of(list_id), "t.")
         condition += f" AND t.{self._from} < {self._placeholder} AND {self._ends_later()}"
         return condition, [*values, self._now, self._now]
 
@@ -256,14 +262,11 @@ class HistoryMerge:
         """The condition that an interval ends after a time, its parameter."""
         return f"(t.{self._to} IS NULL OR t.{self._to} > {self._placeholder})"
 
-    def _end(self, cursor: Any, following: Any) -> int:
-        """End the intervals of rows that this reading does not have, at this reading."""
-        target = self._intervals.target
-        condition, values = self._valid_now()
-        if not self._follows_another:
-            condition += f" AND NOT {self._stage._is_staged()}"
+    def _end(self, cursor: Any, valid: Condition, following: Any) -> int:
+        """End intervals at this reading."""
+        target, (condition, values) = self._intervals.target, valid
         if following is not None:  # rows that the following reading has again: the interval is split
-            key = ", ".join(f"t.{name}" for name in self._key)
+            key = self._intervals._columns_list(self._intervals.table.key[:-1], "t.")
             cursor.execute(
                 f"INSERT INTO {target} ({self._names()}) SELECT {key}, {self._placeholder}, t.{self._to}"
                 f"{self._written} FROM {target} AS t WHERE {condition} AND {self._ends_later()}",
@@ -278,27 +281,26 @@ class HistoryMerge:
     def _begin(self, cursor: Any, following: Any) -> int:
         """Begin an interval at this reading for rows that it has and the one before it does not have."""
         target, count, end = self._intervals.target, 0, []
-        if self._precedes_another:
-            end = [following]
-        elif following is not None:  # intervals that began at the following reading begin at this one
-            condition, values = self._stage._condition("history", self._history.where, "t.")
+        condition, values = self._intervals._condition("history", self._list, "t.")
+        if following is not None:  # intervals that began at the following reading begin at this one
             cursor.execute(
                 f"UPDATE {target} AS t SET {self._from} = {self._placeholder}{self._assigned} "
-                f"WHERE {condition} AND t.{self._from} = {self._placeholder} AND {self._stage._is_staged()}",
+                f"WHERE {condition} AND t.{self._from} = {self._placeholder} AND {self._is_staged}",
                 [self._now, *self._load_values(), *values, following],
             )
             count, end = self._intervals._affected(cursor), [following]
-        key = ", ".join(f"s.{name}" for name in self._key)
+        place = ", ".join([self._placeholder] * len(self._list))
         cursor.execute(
             f"INSERT INTO {target} ({self._names()}) "
-            f"SELECT {key}, {self._placeholder}, {self._placeholder if end else 'NULL'}{self._written} "
+            f"SELECT {place}, s.{self._id}, {self._placeholder}, {self._placeholder if end else 'NULL'}{self._written} "
             f"FROM {self._stage._staged} AS s WHERE NOT EXISTS (SELECT 1 FROM {target} AS t "
-            f"WHERE {self._stage._same_key()} AND t.{self._from} <= {self._placeholder} AND {self._ends_later()}) "
-            f"{self._stage._ordered()}",
-            [self._now, *end, *self._load_values(), self._now, self._now],
+            f"WHERE {condition} AND t.{self._id} = s.{self._id} AND t.{self._from} <= {self._placeholder} "
+            f"AND {self._ends_later()}) {self._stage._ordered()}",
+            [*self._list.values(), self._now, *end, *self._load_values(), *values, self._now, self._now],
         )
         return count + self._intervals._affected(cursor)
 
     def _names(self) -> str:
+        key = map(self._intervals._column, self._intervals.table.key[:-1])
         load_columns = map(self._intervals._column, self._intervals.table.load_names)
-        return ", ".join([*self._key, self._from, self._to, *load_columns])
+        return ", ".join([*key, self._from, self._to, *load_columns])

@@ -236,12 +236,15 @@ CONTACTS = Table(
     ),
 )
 
-_LIST = CONTACTS.columns[:3]
+_LIST = (
+    *CONTACTS.columns[:2],
+    Column(LIST_ID, text(250), "Id of the list, whatever its name; of a list of another team, its name"),
+)
 _STORED_OF_CONTACTS = frozenset(CONTACTS.names)
 
 CONTACTS_HISTORY = Table(
     comment="Membership of contacts in lists: from when to when each contact was in a list; without addresses",
-    key=(*CONTACTS.key, VALID_FROM),
+    key=("mail_conn_id", "team_name", LIST_ID, "id", VALID_FROM),
     columns=(
         *_LIST,
         CONTACTS["id"],
@@ -252,26 +255,30 @@ CONTACTS_HISTORY = Table(
 
 LIST_READINGS = Table(
     comment="Complete readings of lists that the history of their contacts is made of",
-    key=(*CONTACTS.key[:3], READ_AT),
+    key=("mail_conn_id", "team_name", LIST_ID, READ_AT),
     columns=(
         *_LIST,
         Column(READ_AT, TIMESTAMP, "When the list was read"),
-        Column(ROWS, BIGINT, "Number of contacts in the list"),
-        Column(LIST_ID, BIGINT, "Id of the list: another one is another list; null if unknown", nullable=True),
+        Column("list_name", text(250), "Name of the list at that time"),
+        Column(ROWS, BIGINT, "Number of contacts in the list; 0 when the service does not have it any more"),
     ),
 )
 
 
 def contacts_history(
-    name: str, where: Mapping[str, str], observed_at: datetime.datetime, list_id: int | None = None
+    name: str,
+    where: Mapping[str, str],
+    observed_at: datetime.datetime,
+    list_id: str | None,
+    ended: tuple[str, ...] = (),
 ) -> History:
     """Declare the history of a list.
 
     :param where: the values of ``mail_conn_id``, ``team_name`` and ``list_name``.
-    :param list_id: the service's number of the list, if it is known.
+    :param list_id: see :class:`~airflow_provider_mail.warehouse.request.History`, also for ``ended``.
     """
     readings = TableName.parse(derived_name(name, "_readings"))
-    return History(CONTACTS_HISTORY, LIST_READINGS, TableName.parse(name), readings, where, observed_at, list_id)
+    return History(CONTACTS_HISTORY, LIST_READINGS, TableName.parse(name), readings, where, observed_at, list_id, ended)
 
 
 def contact_row(

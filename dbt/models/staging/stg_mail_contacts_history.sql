@@ -4,7 +4,7 @@
 select
     mail_conn_id,
     team_name,
-    list_name,
+    list_id,
     id,
     valid_from,
     valid_to,

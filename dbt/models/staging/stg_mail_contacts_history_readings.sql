@@ -4,10 +4,10 @@
 select
     mail_conn_id,
     team_name,
-    list_name,
-    read_at,
-    contacts,
     list_id,
+    read_at,
+    list_name,
+    contacts,
     loaded_at,
     run_id
 from {{ source('mail', 'mail_contacts_history_readings') }}
