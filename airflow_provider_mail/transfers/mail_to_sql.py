@@ -65,7 +65,7 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
     :param history: also record when each contact was in the list: one row per contact and period, with ``valid_from``
         and ``valid_to``, in a second table, and each complete reading in a third. Both are loaded in the same
         transaction and contain no addresses. A list is its identifier at the service: one that was renamed goes on, and
-        one that was made again under its name is another list, whose stays begin. Needs a complete reading of the list: not with
+        one that was made again under its name is another list. Needs a complete reading of the list: not with
         ``on_change="accept"``. A load that rejects records is not recorded. Default: false.
     :param history_table: the name of the second table, which enables ``history``; the name of the third is this name
         with ``_readings`` appended. Default: the name of ``table`` with ``_history`` appended. (templated)
