@@ -168,8 +168,10 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
         if LIST_ID not in readings.existing_columns():
             return list_id, ()
         account = {key: self.list_key[key] for key in ("mail_conn_id", "team_name")}
-        rows = readings.rows([READ_AT, LIST_ID, "list_name", ROWS], account)
-        last = {other: (moment(at), *values) for at, other, *values in sorted(rows, key=lambda row: moment(row[0]))}
+        last: dict[str, tuple[datetime, str, int]] = {}
+        for at, other, *values in readings.rows([READ_AT, LIST_ID, "list_name", ROWS], account):
+            if (read_at := moment(at)) and (other not in last or last[other][0] < read_at):
+                last[other] = read_at, *values
         earlier = [
             other
             for other, (at, list_name, contacts) in last.items()
