@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Any, Literal
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowRuntimeError
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
-from airflow_provider_mail.api.flows.create_once import CreationState
+from airflow_provider_mail.api.flows.create_once import Creation, CreationState
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -74,130 +75,53 @@ NOT_STORED = (
 )
 
 
-class _Record(BaseModel):
-    """The stored record: the attributes of :class:`CreationState`, and the ``max_tries`` of the task instance."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
-
-    version: Literal[5] = 5
-    mail_name: str | None
-    guid: str | None
-    incomplete: bool
-    attempted_at: float | None
-    seen: bool
-    sends_at: float | None
-    digests: dict[str, str]
-    max_tries: int | None
-
-
-_ATTRIBUTES = _Record.model_fields.keys() - {"version", "max_tries"}
-
-_UNREADABLE = _Record(
-    mail_name=None, guid=None, incomplete=True, attempted_at=None, seen=True, sends_at=0.0, digests={}, max_tries=None
-)
+_UNREADABLE = Creation(incomplete=True, seen=True, sends_at=0.0)
 """A record of another version may mean anything: that the campaign is incomplete, or was sent."""
 
 
-class StoredCreationState(CreationState):
-    """The state in the task state store, so that a try after a crash knows the attempts of the earlier ones.
+def creation_state(context: Context, *, own_name: bool = False, send_again: bool = False) -> CreationState:
+    """Return what is known of the campaign of a task instance; changes are stored, so that the next try knows them.
 
-    The next try must not treat an incomplete campaign as complete, may adopt what an earlier try has created, and must
-    not create it again when it is gone. The state is written before each attempt. A failure to write does not stop this
-    try; the log says what the next try cannot know.
+    A failure to store one does not stop this try; the log says what the next try cannot know.
 
     :param own_name: whether the campaign's name is made of the task instance's ids.
     :param send_again: whether a cleared task may create a second campaign.
     """
+    store, ti = task_state(context, TASK_STATE_KEY), context["ti"]
+    # Clearing a task changes the number; a retry keeps it.
+    max_tries: int | None = getattr(ti, "max_tries", None)
+    creation, cleared = _read(store.read(), max_tries)
 
-    def __init__(self, context: Context, *, own_name: bool = False, send_again: bool = False) -> None:
-        self._task_state = task_state(context, TASK_STATE_KEY)
-        self.durable = self.knows_all = self._task_state.durable
-        """Whether the next try finds the state."""
-        ti = context["ti"]
-        self.first_try = ti.try_number <= 1
-        self.is_lost = not (self.durable or self.first_try)
-        self.own_name = own_name
-        self.send_again = send_again
-        # Clearing a task changes the number; a retry keeps it.
-        self._max_tries: int | None = getattr(ti, "max_tries", None)
-        record = _read(self._task_state.read())
-        if record is not None:
-            for name in _ATTRIBUTES:
-                setattr(self, name, getattr(record, name))
-            self.cleared = self._max_tries != record.max_tries
-
-    def mark_attempted(self, at: float | None = None) -> None:
-        super().mark_attempted(at)
-        if self.is_lost:
-            log.warning(
-                "Creating campaign %r. This Airflow has no task state store (3.3 has), so it is not known whether an "
-                "earlier try created one under another name, or one that was deleted, cancelled or removed since.",
-                self.mail_name,
-            )
-        self._write("not know that this one may have created campaign %r")
-
-    def clear_attempt(self, earlier: float | None = None) -> None:
-        super().clear_attempt(earlier)
-        self._write("take campaign %r for its own, if there is one")
-
-    def mark_incomplete(self) -> None:
-        if self.incomplete:
-            return
-        super().mark_incomplete()
-        if not self.durable:
-            log.warning("Creating campaign %r was answered with code 500. %s.", self.mail_name, NOT_STORED)
-        self._write("take campaign %r for complete")
-
-    def mark_complete(self) -> None:
-        if self.incomplete:
-            super().mark_complete()
-            self._write("take campaign %r for incomplete")
-
-    def mark_seen(self, sends_at: float | None, guid: str | None) -> None:
-        before = self.seen, self.sends_at, self.guid
-        super().mark_seen(sends_at, guid)
-        if before != (self.seen, self.sends_at, self.guid):
-            self._write("create campaign %r again if it is gone")
-
-    def mark_created(self, sends_at: float | None, guid: str | None) -> None:
-        super().mark_created(sends_at, guid)
-        self._write("create campaign %r again if it is gone")
-
-    def forget(self) -> None:
-        super().forget()
-        self._write("not create campaign %r again")
-
-    def mark_sends_at(self, sends_at: float | None) -> None:
-        super().mark_sends_at(sends_at)
-        self._write("create campaign %r again if it is gone")
-
-    def mark_sent(self) -> None:
-        """Store that the campaign was sent."""
-        self.mark_seen(0.0, None)
-
-    def _write(self, otherwise: str) -> None:
-        """Write the record.
-
-        :param otherwise: what the next try will do if this fails.
-        """
-        record = _Record(
-            max_tries=self._max_tries,
-            **{name: getattr(self, name) for name in _ATTRIBUTES - {"digests"}},
-            digests=dict(self.digests),
-        )
+    def save(creation: Creation) -> None:
+        if creation.incomplete and not store.durable:
+            log.warning("Creating campaign %r was answered with code 500. %s.", creation.requested, NOT_STORED)
         try:
-            self._task_state.write(record.model_dump())
+            store.write({"max_tries": max_tries, "creation": creation.model_dump()})
         except AirflowRuntimeError as error:
             log.error(
-                f"The task state could not be written (%s): the next try will {otherwise}.", error, self.mail_name
-            )
+                "The task state could not be written (%s): the next try will not know what became of campaign %r%s. "
+                "Look at the service before you let it run", error, creation.requested,
+                ": it may be incomplete (code 500)" if creation.incomplete else "",
+            )  # fmt: skip
+
+    return CreationState(
+        creation=creation,
+        save=save,
+        cleared=cleared,
+        send_again=send_again,
+        first_try=ti.try_number <= 1,
+        knows_all=store.durable,
+        is_lost=not store.durable and ti.try_number > 1,
+        own_name=own_name,
+    )
 
 
-def _read(record: object) -> _Record | None:
-    """Parse the stored record; ``None`` if nothing was stored."""
+def _read(record: Any, max_tries: int | None) -> tuple[Creation, bool]:
+    """Return the stored creation, and whether a user has cleared the task since."""
     if record is None:
-        return None
-    try:
-        return _Record.model_validate(record)
-    except ValidationError:
-        return _UNREADABLE
+        return Creation(), False
+    match record:
+        case {"max_tries": stored_max_tries, "creation": {**fields}} if fields.keys() == Creation.model_fields.keys():
+            with suppress(ValidationError):
+                return Creation.model_validate(fields), stored_max_tries != max_tries
+    return _UNREADABLE, True

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail.api._core.requests import Client, MailRequest
     from airflow_provider_mail.api.campaigns import CreateCampaign, DeleteCampaign
-    from airflow_provider_mail.api.flows.campaign_checks import Creation
+    from airflow_provider_mail.api.flows.create_once import Creation
     from airflow_provider_mail.api.flows.polling import PollDecision, PollErrorBudget
     from airflow_provider_mail.api.flows.waits import CampaignWait, PollResult
     from airflow_provider_mail.send_window import SendWindow
@@ -252,7 +252,7 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitingMixin, BaseCampaignOpera
                 context["ti"].xcom_push(key=key, value=value)
         if creation.adopted or not sandbox:
             push_campaign_link(self, context, creation.mail_name, id=creation.id, guid=creation.guid)
-        if creation.campaign is not None and creation.campaign.mail_status == MailStatus.FAILED:
+        if creation.mail_status == MailStatus.FAILED:
             raise AirflowFailException(
                 f"campaign {creation.mail_name!r} exists, and the service reports that it failed (mailStatus 4). Look "
                 "at the service whether it reached somebody: they are mailed again if you delete it, or choose another "
@@ -278,12 +278,12 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitingMixin, BaseCampaignOpera
     @staticmethod
     def _mark_sent(context: Context) -> None:
         """Record that the campaign was sent, so that no later try creates it again."""
-        from airflow_provider_mail._task.state import StoredCreationState
+        from airflow_provider_mail._task.state import creation_state
 
-        StoredCreationState(context).mark_sent()
+        creation_state(context).note(seen=True, sends_at=0.0)
 
     def _create(self, request: CreateCampaign, sandbox: bool, context: Context) -> Creation:
-        from airflow_provider_mail._task.state import NOT_STORED, StoredCreationState
+        from airflow_provider_mail._task.state import NOT_STORED, creation_state
         from airflow_provider_mail.api.errors import MailError
         from airflow_provider_mail.api.flows.create_campaign import create_campaign
         from airflow_provider_mail.api.flows.create_once import CreationState
@@ -292,7 +292,7 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitingMixin, BaseCampaignOpera
         state = (
             CreationState()
             if sandbox
-            else StoredCreationState(context, own_name=self.mail_name is None, send_again=self.send_again)
+            else creation_state(context, own_name=self.mail_name is None, send_again=self.send_again)
         )
         client = _KillableClient(self.hook.get_conn(), partial(self.check_kill, request.mail_name, context))
         try:
@@ -312,8 +312,8 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitingMixin, BaseCampaignOpera
             self.check_kill(request.mail_name, context)
             return creation
         except MailError as error:
-            not_stored = isinstance(state, StoredCreationState) and not state.durable
-            if not_stored and state.incomplete and error.temporary and error.operation != request.path:
+            not_stored = not (sandbox or state.knows_all)
+            if not_stored and state.creation.incomplete and error.temporary and error.operation != request.path:
                 raise AirflowFailException(
                     f"creating campaign {request.mail_name!r} was answered with code 500, and then it could not be "
                     f"looked for: {error}. It may have been kept incomplete: look at the service. {NOT_STORED}"

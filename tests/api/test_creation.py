@@ -22,9 +22,9 @@ from airflow_provider_mail.api.errors import (
     MailRejectedError,
     MailValidationError,
 )
-from airflow_provider_mail.api.flows.campaign_checks import COMPARED, Creation, adopt, differences, is_older, is_unsent
+from airflow_provider_mail.api.flows.campaign_checks import COMPARED, check_equal, differences, is_older, is_unsent
 from airflow_provider_mail.api.flows.create_campaign import create_campaign
-from airflow_provider_mail.api.flows.create_once import CreationState
+from airflow_provider_mail.api.flows.create_once import Creation, CreationState
 from mail_emulator import Emulator
 from tests.api.driving import Rehearsal
 from tests.api.parts import ServiceClock
@@ -81,13 +81,13 @@ def test_created_once_and_adopted_ever_after(service: Emulator, client: MailClie
     for name in (f"{REQUEST.mail_name}-2", f"old {REQUEST.mail_name}", REQUEST.mail_name.upper()):
         service.add_campaign(name)  # found by the name, and another one
     first = create(client)
-    assert (first.mail_name, first.adopted, first.campaign) == (REQUEST.mail_name, False, None)
+    assert (first.mail_name, first.adopted, first.mail_status) == (REQUEST.mail_name, False, None)
     assert (first.id, first.guid) == (held(service)["id"], held(service)["guid"])
     for state in ("scheduled", "sending", "done", "failed"):
         service.set_campaign_state(REQUEST.mail_name, state)
         again = create(client)
         assert (again.adopted, again.id, again.guid) == (True, None, held(service)["guid"])
-        assert again.campaign is not None
+        assert again.mail_status is not None
     assert service.journal.count(SENDS) == 1
 
 
@@ -171,8 +171,8 @@ def test_what_makes_a_campaign_another_one(asked: Any, shown: Any, different: li
     assert differences(request, campaign) == different
     if different:
         with pytest.raises(MailConflictError):
-            adopt(request, campaign)
-    assert adopt(request, campaign, ignore=different).adopted
+            check_equal(request, campaign)
+    check_equal(request, campaign, ignore=different)
 
 
 def test_the_service_s_clock_decides_to_a_second_what_is_ahead() -> None:
@@ -264,8 +264,8 @@ def test_a_scheduled_campaign_that_exists_already(
     later = (service.clock.now() + timedelta(days=1)).replace(microsecond=0)
     request = changed(send_date=later, only_save=draft)
     client.send(request)
-    state = CreationState()
-    setattr(state, knows, True)
+    state = CreationState(**{} if knows in ("nothing", "seen", "adopt_older") else {knows: True})
+    state.note(seen=knows == "seen")
     options = {"memory": state, "not_older_than": None if knows == "adopt_older" else datetime.now(UTC)}
     if adopts:
         assert create(client, request, **options).adopted
@@ -330,7 +330,7 @@ def test_a_rejection_does_not_erase_an_earlier_doubt(minutes: int, service: Emul
     wrong = changed(send_list_names=["none"])
     with pytest.raises(MailPendingCampaignError if minutes == 1 else MailRejectedError, match="none"):
         create(client, wrong, memory=state)
-    assert state.attempted_at is not None
+    assert state.creation.attempted_at is not None
     service.clock.advance(2 * 3600 + DAY)
     assert create(client, memory=state, not_older_than=datetime.now(UTC) + timedelta(days=1)).adopted
     assert exists(service)
@@ -384,7 +384,7 @@ def test_a_cancelled_one_that_shows_as_scheduled(scheduled: Any, service: Emulat
     state = CreationState()
     state.own_name = True
     conflict(client, r"To send it after all, delete that campaign and clear this task", request, memory=state)
-    assert (state.seen, state.sends_at) == (True, None)
+    assert (state.creation.seen, state.creation.sends_at) == (True, None)
     service.set_campaign_state(REQUEST.mail_name, "removed")
     state.cleared = True
     assert not create(client, request, memory=state).adopted
@@ -447,7 +447,7 @@ def test_once_there_is_a_guid_it_identifies_the_campaign(
     request = NEWS.model_copy(update={"send_date": send_date})
     state = CreationState()
     first = create(client, request, memory=state)
-    assert (first.mail_name, first.adopted, first.guid) == ("news 2026 mai", False, state.guid)
+    assert (first.mail_name, first.adopted, first.guid) == ("news 2026 mai", False, state.creation.guid)
     for _ in range(2):
         again = create(client, request, memory=state)
         assert (again.mail_name, again.adopted, again.guid) == ("news 2026 mai", True, first.guid)
@@ -465,7 +465,7 @@ def test_without_a_response_a_rewritten_name_is_found(rewriting: Emulator, clien
     state = CreationState()
     for _ in range(2):
         creation = create(client, NEWS, memory=state)
-        assert (creation.mail_name, creation.adopted, creation.guid) == ("news 2026 mai", True, state.guid)
+        assert (creation.mail_name, creation.adopted, creation.guid) == ("news 2026 mai", True, state.creation.guid)
     assert rewriting.journal.count(SENDS) == 1
 
 
@@ -483,7 +483,7 @@ def test_another_campaign_that_has_its_name_now_is_not_it(service: Emulator, cli
     conflict(client, "was created by this task and is gone", memory=state)
     state.cleared = state.send_again = True
     # It is adopted as any other one would be.
-    assert create(client, memory=state).guid == state.guid == service.campaigns(REQUEST.mail_name)[-1]["guid"]
+    assert create(client, memory=state).guid == state.creation.guid == service.campaigns(REQUEST.mail_name)[-1]["guid"]
     assert len(service.campaigns(REQUEST.mail_name)) == 2
 
 

@@ -23,9 +23,8 @@ from airflow_provider_mail.api.errors import (
     MailRejectedError,
     MailServerError,
 )
-from airflow_provider_mail.api.flows.campaign_checks import Creation
 from airflow_provider_mail.api.flows.create_campaign import create_campaign
-from airflow_provider_mail.api.flows.create_once import CreationState
+from airflow_provider_mail.api.flows.create_once import Creation, CreationState
 from mail_emulator import Emulator
 from tests.api.driving import Rehearsal
 
@@ -86,9 +85,7 @@ def case(emulator: Emulator, client: MailClient) -> Case:
 
 def incomplete() -> CreationState:
     """What is known of a try that got code 500."""
-    state = CreationState()
-    state.mark_incomplete()
-    return state
+    return CreationState(creation=Creation(incomplete=True))
 
 
 def page(step: Any, campaigns: list[Any]) -> Any:
@@ -155,7 +152,7 @@ def test_a_500_that_kept_nothing(fault: str, params: Any, adopted: bool, case: C
     case.service.faults.clear()
     case.service.faults.add(fault, SENDS, **params)
     creation = case.create("cancel", memory=state)
-    assert (creation.adopted, creation.incomplete, state.incomplete) == (adopted, False, False)
+    assert (creation.adopted, creation.incomplete, state.creation.incomplete) == (adopted, False, False)
     assert case.held["guid"] == creation.guid
     assert not any(entry["operation"] == CANCEL for entry in case.service.journal.processed())
 
@@ -217,7 +214,7 @@ def test_the_next_try_remembers(choice: Any, scheduled: Any, case: Case) -> None
         case.service.clock.advance(7200)  # it was not sent meanwhile
     case.service.set_campaign_state(NAME, "removed")
     creation = case.create(memory=state, allow_past_send_date=True)
-    assert (creation.adopted, creation.incomplete, state.incomplete) == (False, False, False)
+    assert (creation.adopted, creation.incomplete, state.creation.incomplete) == (False, False, False)
 
 
 def test_what_was_continued_with_and_sent_is_not_created_again(case: Case) -> None:

@@ -33,8 +33,8 @@ from airflow_provider_mail.api.errors import (
     MailRejectedError,
     MailValidationError,
 )
-from airflow_provider_mail.api.flows.campaign_checks import Creation
 from airflow_provider_mail.api.flows.create_campaign import create_campaign
+from airflow_provider_mail.api.flows.create_once import Creation
 from mail_emulator import Emulator
 from mail_emulator.faults import FAULT_KINDS
 from tests.support.changes import at_request, by_others
@@ -176,7 +176,7 @@ class Creating(RuleBasedStateMachine):
 
     def run_try(self, dies: tuple[int, bool] | None = None, meanwhile: tuple[str, str, int] | None = None) -> object:
         record = self.next_record()
-        barred = self.removed and not (record.cleared or record.incomplete)
+        barred = self.removed and not (record.cleared or record.creation.incomplete)
         client: Any = self.client
         if dies is not None:
             steps, heard = dies

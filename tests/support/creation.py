@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from airflow_provider_mail._task.state import TASK_STATE_KEY as RECORD_KEY  # noqa: F401
-from airflow_provider_mail._task.state import StoredCreationState
+from airflow_provider_mail._task.state import creation_state
 from airflow_provider_mail.api._core.requests import Client, MailRequest
 from tests.support.tries import Killed, StateStore
 
@@ -22,7 +22,7 @@ def creation_record(store: StateStore | None, *, try_number: int, max_tries: int
     context: Any = {"ti": SimpleNamespace(try_number=try_number, max_tries=max_tries)}
     if store is not None:
         context["task_state_store"] = store
-    return StoredCreationState(context, **options)
+    return creation_state(context, **options)
 
 
 class DyingClient:

@@ -37,25 +37,6 @@ TOLERANCE = timedelta(minutes=5)
 """How far in the past a send time may be: clocks differ slightly, and a task may start slightly late."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Creation:
-    """A campaign that was created or adopted.
-
-    :param mail_name: its name at the service, which may have rewritten the requested one.
-    :param id: the service's number of the campaign; known only to the try that received the response.
-    :param adopted: whether it existed already, equal to the request.
-    :param incomplete: whether the service kept it although creating it failed, so that its attachment may be missing.
-    :param campaign: the campaign as the service showed it, if it was adopted.
-    """
-
-    mail_name: str
-    id: int | None
-    guid: str | None
-    adopted: bool
-    incomplete: bool = False
-    campaign: Campaign | None = None
-
-
 def is_unsent(campaign: Campaign, clock: ServiceClock) -> bool:
     """Return whether a campaign has mailed nobody: a draft, a failed one, or one whose send time is ahead."""
     return campaign.mail_status in (MailStatus.DRAFT, MailStatus.FAILED) or campaign.send_time_is_ahead(clock.latest())
@@ -108,7 +89,7 @@ def confirm_sending(client: Client, campaign: Campaign, waits: Sequence[float]) 
     return campaign, False
 
 
-def adopt(
+def check_equal(
     request: CreateCampaign,
     campaign: Campaign,
     ignore: Collection[str] = (),
@@ -116,8 +97,8 @@ def adopt(
     *,
     own: bool | None = None,
     digests: Mapping[str, str] | None = None,
-) -> Creation:
-    """Adopt an existing campaign instead of creating the requested one.
+) -> None:
+    """Reject an existing campaign that differs from the requested one, which it would replace.
 
     :param ignore: request fields that may differ.
     :param now: the service's time. Default: the local time.
@@ -154,7 +135,6 @@ def adopt(
             f"in {', '.join(different)}: {advice}",
             operation=request.path,
         )
-    return Creation(mail_name=campaign.mail_name, id=None, guid=campaign.guid, adopted=True, campaign=campaign)
 
 
 def _is_same_audience(request: CreateCampaign, campaign: Campaign) -> bool:
