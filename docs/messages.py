@@ -1,8 +1,8 @@
 """Write the messages of the code into docs/messages.md: ``python docs/messages.py``.
 
 The tables below ``<!-- messages -->`` list every message that the code raises, or logs as a warning or an error. A
-message is the text of an exception's first argument, or of a logging call, with ``...`` for each part that is not known
-before. A test compares the page with the code, so a new message cannot be missing.
+message is the text of an exception's first argument, of a logging call, or what a function of :data:`DESCRIBE` returns,
+with ``...`` for each part that is not known before. A test compares the page with the code, so that none is missing.
 """
 
 from __future__ import annotations
@@ -91,12 +91,18 @@ AREAS = {
 }
 """Titles, and the beginnings of the paths of their modules; the first that fits is taken."""
 
+DESCRIBE = ("_task/rules", "_task/rendering", "api/_core/advice", "api/_core/addresses", "operators/_base")
+"""Modules with functions that return what is wrong, and with texts in dictionaries: others raise it, behind a name."""
+
 AT_ONCE = {"AirflowFailException", "SystemExit", "ValueError", "TypeError"}
 """``ValueError`` and ``TypeError`` are raised for arguments, which the next try would give again."""
 
 SKIPPED = {"AirflowSkipException"}
 LOGGED = {"warning": "logged as a warning", "error": "logged as an error", "exception": "logged as an error"}
 _PART = re.compile(r"(\.\.\.)([\s.]*\.\.\.)+")
+_FIELD = re.compile(r"(?<!\{)\{\w+\}(?!\})")
+_SETTING = re.compile(r"'\w+ \([\w ]+\)'")  # such as: password (API key)
+_TEXTS = (ast.Constant, ast.JoinedStr, ast.IfExp, ast.BinOp)
 _PERCENT = re.compile(r"%(?:\(\w+\))?[-+ #0]?[\d.]*[sdrifgx]")
 
 
@@ -115,7 +121,8 @@ def messages() -> list[Message]:
     for path, tree in trees.items():
         module = str(path.relative_to(PACKAGE).with_suffix(""))
         area = next(title for title, starts in AREAS.items() if module.startswith(starts))
-        for name, argument in _calls(tree, temporary):
+        described = _descriptions(tree, "RuntimeError" if module.endswith("advice") else "ValueError")
+        for name, argument in (*_calls(tree, temporary), *(described if module in DESCRIBE else ())):
             for text in _texts(argument, logged=name in LOGGED):
                 if len(re.findall(r"[A-Za-z]{2,}", text.replace("...", ""))) >= 3:
                     found.setdefault(text, Message(area, text, _outcome(name, temporary)))
@@ -169,6 +176,36 @@ def _calls(tree: ast.Module, errors: dict[str, bool | None]) -> Iterator[tuple[s
             yield from ((name, argument) for argument in node.args[:2])
 
 
+def _descriptions(tree: ast.Module, name: str) -> Iterator[tuple[str, ast.expr]]:
+    """Yield what functions return or yield as text, and the values of dictionaries, with the given exception's name."""
+    constants = {
+        node.targets[0].id: node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and isinstance(node.value, _TEXTS)
+    }
+
+    class Named(ast.NodeTransformer):
+        """Puts a text in place of the name that it was given."""
+
+        def visit_Name(self, node: ast.Name) -> ast.expr:
+            return constants.get(node.id, node)
+
+        def visit_FormattedValue(self, node: ast.FormattedValue) -> ast.expr:
+            value = constants.get(node.value.id) if isinstance(node.value, ast.Name) else None
+            return value if isinstance(value, ast.Constant) else node
+
+    for node in ast.walk(tree):
+        values: list[ast.expr | None] = []
+        if isinstance(node, ast.Return | ast.Yield):
+            values = [*node.value.elts] if isinstance(node.value, ast.Tuple) else [node.value]
+        elif isinstance(node, ast.Dict):
+            values = [*node.values]
+        for value in values:
+            text = Named().visit(value) if value is not None else None
+            if isinstance(text, _TEXTS) and not _SETTING.search(ast.unparse(text)):
+                yield name, text
+
+
 def _texts(node: ast.expr, *, logged: bool) -> Iterator[str]:
     for text in _expand(node):
         if logged:
@@ -181,7 +218,7 @@ def _texts(node: ast.expr, *, logged: bool) -> Iterator[str]:
 def _expand(node: ast.expr) -> list[str]:
     """Return each text that an expression may have, with ``...`` for its variable parts."""
     if isinstance(node, ast.Constant):
-        return [str(node.value)] if isinstance(node.value, str) else ["..."]
+        return [_FIELD.sub("...", node.value)] if isinstance(node.value, str) else ["..."]
     if isinstance(node, ast.JoinedStr):
         texts = [""]
         for value in node.values:
