@@ -49,16 +49,10 @@ class MailCampaignLink(BaseOperatorLink):
             return ""
 
 
-def push_campaign_link(
-    task: MailTaskMixin, context: Context, mail_name: str, *, id: int | None = None, guid: str | None = None
-) -> None:
-    """Push the link to a campaign, if the connection has a ``campaign_url``.
-
-    :param id: the service's number of the campaign, if it is known.
-    :param guid: the service's unique identifier of the campaign, if it is known.
-    """
+def push_campaign_link(task: MailTaskMixin, context: Context, mail_name: str, guid: str | None) -> None:
+    """Push the link to a campaign, if the connection has a ``campaign_url``."""
     from airflow_provider_mail.hooks.connection import campaign_url
 
     template = task.hook.campaign_url_template
-    if template and (url := campaign_url(template, mail_name=mail_name, id=id, guid=guid)):
+    if template and (url := campaign_url(template, mail_name=mail_name, guid=guid)):
         context["ti"].xcom_push(key=LINK_KEY, value=url)

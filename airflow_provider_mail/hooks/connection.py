@@ -62,7 +62,7 @@ FIELDS: dict[str, Field] = {
     "team_name": Field("Team", "Name of the key's team; stored with the statistics."),
     "campaign_url": Field(
         "Campaign page",
-        "URL of a campaign's page on the platform, with {mail_name}, {guid} or {id}; tasks link to it.",
+        "URL of a campaign's page on the platform, with {mail_name} or {guid}; tasks link to it.",
     ),
     "access_token": Field("OAuth access token", "Sent when authentication is oauth.", secret=True, schema=_OAUTH),
     "client_id": Field("OAuth client id", "Client id of the OAuth application, to obtain a token.", schema=_OAUTH),
@@ -318,7 +318,7 @@ def token_expiry_warning(connection: ConnectionLike) -> str:
     return f"the OAuth access token {state}; renew it with: {RENEW.format(connection.conn_id)}"
 
 
-PLACEHOLDERS = ("mail_name", "guid", "id")
+PLACEHOLDERS = ("mail_name", "guid")
 """Names allowed in braces in ``campaign_url``."""
 
 

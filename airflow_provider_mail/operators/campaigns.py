@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MailCancelCampaignOperator", "MailCreateCampaignOperator", "MailDeleteCampaignOperator"]
 
-CREATED = ("mail_name", "id", "guid", "adopted", "incomplete")
-"""The values of a created or adopted campaign that a task pushes to XCom."""
+CAMPAIGN_KEY = "campaign"
+"""The XCom with the created or adopted campaign, from before the wait. ``dag.test()`` loses arguments of a deferral."""
 
 DEFERRABLE = conf.getboolean("operators", "default_deferrable", fallback=False)
 
@@ -72,9 +72,9 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitingMixin, BaseCampaignOpera
     that another run or task created (``adopt_older``). If there is none, the campaign is created, unless an earlier try
     created one that is gone. So clearing the task does not send again, unless ``send_again``.
 
-    Pushes ``mail_name``, ``id`` and ``guid`` to XCom before it waits. Returns these, ``adopted``, ``incomplete``,
-    ``sandbox`` and, after a wait, ``mail_stats``. When the connection has a ``campaign_url``, the task links to its
-    campaign.
+    Returns ``mail_name``, ``guid``, ``adopted``, ``incomplete``, ``sandbox`` and, after a wait, ``mail_stats``. A task
+    that waits pushes the others before, as the XCom ``campaign``. When the connection has a ``campaign_url``, the task
+    links to its campaign.
 
     .. seealso::
         For more information on how to use this operator, see the guide
@@ -245,24 +245,27 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitingMixin, BaseCampaignOpera
         elif sandbox:
             self.log.info("Sandbox: the service would create campaign %r; nothing was created.", creation.mail_name)
         else:
-            self.log.info("Campaign %r created (id %s, guid %s).", creation.mail_name, creation.id, creation.guid)
-        result = {key: getattr(creation, key) for key in CREATED}
-        for key, value in result.items():
-            if value is not None:  # Airflow 3.0 cannot push None.
-                context["ti"].xcom_push(key=key, value=value)
+            self.log.info("Campaign %r created (guid %s).", creation.mail_name, creation.guid)
         if creation.adopted or not sandbox:
-            push_campaign_link(self, context, creation.mail_name, id=creation.id, guid=creation.guid)
+            push_campaign_link(self, context, creation.mail_name, creation.guid)
         if creation.mail_status == MailStatus.FAILED:
             raise AirflowFailException(
                 f"campaign {creation.mail_name!r} exists, and the service reports that it failed (mailStatus 4). Look "
                 "at the service whether it reached somebody: they are mailed again if you delete it, or choose another "
                 "mail_name, and clear the task with send_again=True"
             )
-        result["sandbox"] = sandbox and not creation.adopted
+        result: dict[str, Any] = {
+            "mail_name": creation.mail_name,
+            "guid": creation.guid,
+            "adopted": creation.adopted,
+            "incomplete": creation.incomplete,
+            "sandbox": sandbox and not creation.adopted,
+        }
         if not self.wait_for_completion or self.only_save:
             return result
         if result["sandbox"]:
             return {**result, "mail_stats": no_counts()}
+        context["ti"].xcom_push(key=CAMPAIGN_KEY, value=result)
         stats = self.wait_until_sent(creation, request.send_date, context)
         self._mark_sent(context)
         return {**result, "mail_stats": stats}
@@ -270,10 +273,13 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitingMixin, BaseCampaignOpera
     def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> dict[str, Any]:
         """Read the trigger's event, and the created campaign from XCom."""
         stats = self.end_deferral(event)
-        ti = context["ti"]
-        pushed = {key: ti.xcom_pull(task_ids=self.task_id, key=key, map_indexes=ti.map_index) for key in CREATED}
         self._mark_sent(context)
-        return {**pushed, "incomplete": bool(pushed["incomplete"]), "sandbox": False, "mail_stats": stats}
+        return {**self._pushed(context), "mail_stats": stats}
+
+    def _pushed(self, context: Context) -> dict[str, Any]:
+        ti = context["ti"]
+        campaign: dict[str, Any] = ti.xcom_pull(task_ids=self.task_id, key=CAMPAIGN_KEY, map_indexes=ti.map_index)
+        return campaign
 
     @staticmethod
     def _mark_sent(context: Context) -> None:
@@ -415,10 +421,8 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitingMixin, BaseCampaignOpera
         )
 
     def last_look(self, context: Context) -> PollDecision:
-        ti = context["ti"]
-        self._awaited, self._guid = (
-            ti.xcom_pull(task_ids=self.task_id, key=key, map_indexes=ti.map_index) for key in ("mail_name", "guid")
-        )
+        campaign = self._pushed(context)
+        self._awaited, self._guid = campaign["mail_name"], campaign["guid"]
         return super().last_look(context)
 
     def _before_deferral(self, mail_name: str, context: Context) -> None:

@@ -79,7 +79,6 @@ class MailSendTestOperator(MailCreateCampaignOperator):
     adopt_older = False
     send_again = False
     replace_scheduled = False
-    replace_scheduled = False
     allow_past_send_date = False
     on_incomplete: OnIncomplete = "fail"
     cancel_on_kill = False

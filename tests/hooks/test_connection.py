@@ -51,7 +51,7 @@ def every_field() -> dict[str, Any]:
     """All of FIELDS, none at its default."""
     return {
         "auth_type": "oauth", "sandbox": True, "team_name": "Équipe nº 1", "service_tags": "unsubscribe_link, {{year}}",
-        "campaign_url": "https://app.example.com/campaigns/{guid}?name={mail_name}#{id}",
+        "campaign_url": "https://app.example.com/campaigns/{guid}?name={mail_name}",
         "access_token": "token/with+odd=characters&more".ljust(512, "t"), "client_id": "client",
         "client_secret": "secret:of@the//client", "redirect_uri": "https://example.com/callback?x=1",
         "oauth_obtained_at": "2026-01-01T00:00:00+00:00", "oauth_expires_at": "2126-01-01T00:00:00+00:00",

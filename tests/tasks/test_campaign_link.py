@@ -55,15 +55,14 @@ def linked(run_in_airflow: Run, new_dag: Callable[..., DAG]) -> Linked:
     return linked
 
 
-def test_a_link_and_one_without_an_id(linked: Linked, connect: Connect, emulator: Emulator) -> None:
-    connect(campaign_url=f"{PAGE}/{{id}}?name={{mail_name}}#{{guid}}")
+def test_the_link_of_a_campaign_that_is_created_and_adopted(linked: Linked, connect: Connect, emulator: Emulator) -> None:
+    connect(campaign_url=f"{PAGE}/?name={{mail_name}}#{{guid}}")
     name = "spring & summer/50%"
     url, done = linked(mail_name=name)
     (created,) = emulator.campaigns()
-    assert url == f"{PAGE}/{done.returned['id']}?name=spring%20%26%20summer%2F50%25#{created['guid']}"
+    assert url == f"{PAGE}/?name=spring%20%26%20summer%2F50%25#{created['guid']}"
     assert done.result.xcom(TASK, LINK_KEY) == url
-    # An adopted one has a guid and no id.
-    assert linked(mail_name=name, adopt_older=True)[0] == ""
+    assert linked(mail_name=name, adopt_older=True)[0] == url
 
 
 @pytest.mark.parametrize(("fields", "arguments"), [
@@ -107,7 +106,7 @@ def test_what_the_api_says_and_each_mapped_task(linked: Linked, connect: Connect
 @pytest.mark.parametrize("template", [
     "app.example.com/{mail_name}", "ftp://app.example.com/{mail_name}", "javascript:alert(1)//{mail_name}",
     "https:///{mail_name}", "https://{mail_name}.example.com/", "https://user:secret@app.example.com/{mail_name}",
-    *(f"{PAGE}/{end}" for end in ("{name}", "{}", "{mail_name.__class__}", "{mail_name!r}", "{id:>10}")),
+    *(f"{PAGE}/{end}" for end in ("{name}", "{id}", "{}", "{mail_name.__class__}", "{mail_name!r}", "{guid:>10}")),
     *(f"{PAGE}/{end}" for end in ("{mail_name", " {mail_name}")),
 ])  # fmt: skip
 def test_what_is_no_template(template: str) -> None:

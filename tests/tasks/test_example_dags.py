@@ -51,7 +51,7 @@ def test_the_campaign(run: Run, emulator: Emulator, crm: SqlDatabase, warehouse:
     (list_name,) = done.result.xcom("sync_contacts")["send_list_names"]
     assert emulator.contact_count(list_name) == 200
     (campaign,) = emulator.campaigns()
-    name = done.result.xcom("send_newsletter", "mail_name")
+    name = done.result.xcom("send_newsletter")["mail_name"]
     assert campaign["mailName"] == name
     assert len(emulator.campaign_recipients(name)) == done.result.xcom("wait_until_sent")["sent_count"] == 200
     assert warehouse.query("SELECT mail_name, sent_count FROM mail_campaign_stats") == [(name, 200)]
@@ -62,7 +62,7 @@ def test_the_campaign(run: Run, emulator: Emulator, crm: SqlDatabase, warehouse:
 
     # Who has unsubscribed since gets no second mail, although an import removes no contact.
     crm.execute("UPDATE customers SET subscribed = 0 WHERE email = 'user7@example.com'")
-    second = run(example("mail_campaign")).result.xcom("send_newsletter", "mail_name")
+    second = run(example("mail_campaign")).result.xcom("send_newsletter")["mail_name"]
     assert second != name
     assert set(emulator.campaign_recipients(second)) == {row[0] for row in people} - {"user7@example.com"}
 
@@ -248,7 +248,7 @@ def test_a_person_agrees(run_in_airflow: Run, account: Emulator, warehouse: SqlD
 
     assert set(states(done).values()) == {"success"}, states(done)
     (question,) = person.asked
-    name = done.result.xcom("send", "mail_name")
+    name = done.result.xcom("send")["mail_name"]
     assert question["subject"] == f"Send {name}?"
     table = done.result.xcom("preflight")["table"]
     assert "12 contacts in the target lists; 1.5 times the 10 of 'newsletter 2025-12-01'" in table

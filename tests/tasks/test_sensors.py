@@ -18,7 +18,7 @@ import pytest
 
 from airflow_provider_mail.api.campaigns import MailStats
 from airflow_provider_mail.links import LINK_KEY
-from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
+from airflow_provider_mail.operators.campaigns import CAMPAIGN_KEY, MailCreateCampaignOperator
 from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
 from airflow_provider_mail.sensors.senders import MailSenderSensor
 from airflow_provider_mail.sensors.stats import MailStatsSettledSensor
@@ -306,7 +306,7 @@ def test_sent_while_the_key_is_exchanged(run: Run, emulator: Emulator, connect: 
     created = emulator.campaigns("spring")[0]
     flags = dict.fromkeys(("adopted", "incomplete", "sandbox"), False)
     stats = done.returned.pop("mail_stats")
-    assert done.returned == {"mail_name": "spring", "id": created["id"], "guid": created["guid"]} | flags
+    assert done.returned == {"mail_name": "spring", "guid": created["guid"]} | flags
     assert (stats["sent_count"], emulator.journal.count(SENDS)) == (100, 1)
     auths = [entry["auth"] for entry in emulator.journal.entries(GETS)]
     assert auths == [*["api_key"] * 2, *["invalid"] * 3, "api_key"]
@@ -362,13 +362,14 @@ def test_a_second_try_waits_again_and_creates_nothing(
     assert "the wait timed out: campaign 'spring': sending (mailStatus 1)" in done.log
     assert (done.state, done.tries, emulator.journal.count(SENDS)) == ("success", 2, 1)
     guid = emulator.campaigns("spring")[0]["guid"]
-    assert (done.returned["adopted"], done.returned["id"], done.returned["guid"]) == (True, None, guid)
+    assert (done.returned["adopted"], done.returned["guid"]) == (True, guid)
 
     failed = run(lambda: create(deferrable=deferrable, mail_name="summer", timeout=600))
     created = emulator.campaigns("summer")[0]
-    pushed = [failed.result.xcom(TASK, key=key) for key in ("mail_name", "id", "guid", "adopted", LINK_KEY)]
-    link = f"https://app.example.com/{created['guid']}"
-    assert (pushed, failed.returned) == (["summer", created["id"], created["guid"], False, link], None)
+    flags = dict.fromkeys(("adopted", "incomplete", "sandbox"), False)
+    assert failed.result.xcom(TASK, key=CAMPAIGN_KEY) == {"mail_name": "summer", "guid": created["guid"]} | flags
+    assert failed.result.xcom(TASK, key=LINK_KEY) == f"https://app.example.com/{created['guid']}"
+    assert failed.returned is None
 
 
 @remembers

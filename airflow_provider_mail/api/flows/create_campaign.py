@@ -213,7 +213,7 @@ class _Task:
             sends_at = request.send_date.timestamp() if request.send_date else self.clock.time()
         # Without a guid, nothing but its name shows later that it is this one.
         state.note(
-            mail_name=request.mail_name, id=response.id, guid=guid, adopted=False, incomplete=False, mail_status=None,
+            mail_name=request.mail_name, guid=guid, adopted=False, incomplete=False, mail_status=None,
             sends_at=sends_at, seen=guid is None,
         )  # fmt: skip
         shown = None
@@ -230,8 +230,7 @@ class _Task:
         """Record a campaign that is adopted."""
         known = self.state.creation
         self.state.note(
-            mail_name=campaign.mail_name, id=known.id if campaign.guid == known.guid else None,
-            guid=campaign.guid or known.guid, adopted=True, mail_status=campaign.mail_status,
+            mail_name=campaign.mail_name, guid=campaign.guid or known.guid, adopted=True, mail_status=campaign.mail_status,
             sends_at=self.sends_at(campaign), seen=True,
         )  # fmt: skip
         return self.state.creation

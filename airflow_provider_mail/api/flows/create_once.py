@@ -33,7 +33,6 @@ class Creation(BaseModel):
 
     :param requested: the name that was asked for. Empty: nothing is known.
     :param mail_name: its name at the service, which may have rewritten the requested one.
-    :param id: the service's number of the campaign, if the service has returned it.
     :param guid: its unique identifier, once the service has returned it: from then on, it identifies the campaign.
     :param adopted: whether it existed before the last try, equal to the request.
     :param incomplete: whether an attempt got code 500, so that the resource may be incomplete.
@@ -52,7 +51,6 @@ class Creation(BaseModel):
     version: Literal[6] = 6
     requested: str = ""
     mail_name: str = ""
-    id: int | None = None
     guid: str | None = None
     adopted: bool = False
     incomplete: bool = False

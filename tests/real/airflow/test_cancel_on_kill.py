@@ -100,7 +100,7 @@ def test_a_deferred_task(airflow: RunningAirflow, service: Emulator) -> None:
         return bool(task["try_number"] == 2 and task["state"] == "deferred")
 
     wait_until(deferred_again, what="the next try waits")
-    assert airflow.xcom(DEFERRED, runs[cleared], TASK, "adopted") is True
+    assert airflow.xcom(DEFERRED, runs[cleared], TASK, "campaign")["adopted"] is True
 
     service.set_campaign_state("deferred and sent", "done")
     assert airflow.wait_for_run(DEFERRED, runs["deferred and sent"]) == "success"
