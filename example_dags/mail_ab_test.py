@@ -47,8 +47,8 @@ with DAG(
             "sender_mail": "news@example.com",
             "content": "<p>This is new: ...</p><p><a href='https://example.com/bye'>Unsubscribe</a></p>",
         },
-        a={"subject": "News of {{ dag_run.run_after.strftime('%B') }}"},
-        b={"subject": "What you have missed"},
+        version_a={"subject": "News of {{ dag_run.run_after.strftime('%B') }}"},
+        version_b={"subject": "What you have missed"},
         wait={"max_age": timedelta(hours=4)},
         compare={"metric": "open_rate", "min_sent": 500},
     )

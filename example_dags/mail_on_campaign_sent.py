@@ -17,7 +17,7 @@ from airflow_provider_mail.triggers.campaigns import MailCampaignEventTrigger
 campaign_sent = AssetWatcher(
     name="campaign_sent",
     # By default a campaign's name begins with the DAG's id: these are the campaigns of the DAG mail_campaign.
-    trigger=MailCampaignEventTrigger(name_prefix="mail_campaign/", mail_status=[2], poke_interval=30),
+    trigger=MailCampaignEventTrigger(name_prefix="mail_campaign/", mail_status=["complete"], poke_interval=30),
 )
 
 with DAG(

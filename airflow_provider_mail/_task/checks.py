@@ -31,7 +31,7 @@ def declared(owner: Any) -> dict[str, Rule]:
     """Return the rules of the arguments that a class of this package declares, by name.
 
     :param owner: the class, or a user's subclass, whose own arguments are not checked.
-    :raises KeyError: when one has no rule.
+    :raises TypeError: naming those without a rule.
     """
     own_classes = (base for base in owner.__mro__ if base.__module__.startswith(PACKAGE))
     own_class = next(base for base in own_classes if "__init__" in vars(base))
@@ -41,15 +41,16 @@ def declared(owner: Any) -> dict[str, Rule]:
 def _rules_of(function: Callable[..., Any], own_rules: Mapping[str, Rule]) -> dict[str, Rule]:
     """Return the rules of the keyword arguments of a function, by name."""
     rules = {**ARGUMENTS, **own_rules}
-    parameters = inspect.signature(inspect.unwrap(function)).parameters.values()
-    return {
-        parameter.name: replace(
-            rules[parameter.name],
-            name=parameter.name,
-            optional=parameter.default is None or rules[parameter.name].none_is_valid,
+    signature = inspect.signature(inspect.unwrap(function)).parameters
+    defaults = {name: one.default for name, one in signature.items() if one.kind is one.KEYWORD_ONLY}
+    if missing := ", ".join(sorted(defaults.keys() - rules.keys())):
+        raise TypeError(
+            f"{missing}: no rule says which values {function.__qualname__} takes; add it to ARGUMENTS in "
+            "airflow_provider_mail/_task/rules.py"
         )
-        for parameter in parameters
-        if parameter.kind is parameter.KEYWORD_ONLY
+    return {
+        name: replace(rules[name], name=name, optional=default is None or rules[name].none_is_valid)
+        for name, default in defaults.items()
     }
 
 

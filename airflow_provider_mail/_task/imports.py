@@ -300,7 +300,7 @@ class ImportProgress(Progress):
             "opted_out": self.opted_out,
             "without_address": self.without_address,
             "requests": self.requests,
-            "remarks": self.remarks,
+            "requests_with_message": self.requests_with_message,
         }
 
     @contextmanager
@@ -334,9 +334,11 @@ class ImportProgress(Progress):
             "rows_accepted": self.accepted,
             "rows_accepted_earlier": self.accepted_earlier,
             "rows_rejected": self.rejected,
+            "opted_out": self.opted_out,
+            "without_address": self.without_address,
             "reasons": [{"field": field, "reason": reason, "rows": rows} for field, reason, rows in reasons],
             "requests": self.requests,
-            "remarks": self.remarks,
+            "requests_with_message": self.requests_with_message,
             "try_number": self._context["ti"].try_number,
             "seconds": self.seconds,
         }

@@ -309,7 +309,9 @@ class SendGuardMixin(MailTaskMixin):
         """The hook of ``mail_conn_id``, whose requests are checked."""
         from airflow_provider_mail.hooks.mail import MailHook
 
-        return MailHook(self.mail_conn_id, before_write=self.check_request)
+        hook = MailHook(self.mail_conn_id)
+        hook._before_request = self.check_request
+        return hook
 
     @cached_property
     def _check_hold(self) -> HoldCheck:

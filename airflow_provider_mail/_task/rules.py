@@ -29,6 +29,9 @@ SEEN_ARGUMENTS = {
 }
 """The arguments whose values recipients see. HTML and text must not be blank, even if the DAG file has blank text."""
 
+STATUSES = ("draft", "sending", "complete", "failed")
+"""The names of the states of a campaign (``mailStatus``)."""
+
 MAX_CHARACTERS = 100_000
 
 MAX_SECONDS = 10 * 366 * 86_400
@@ -309,11 +312,10 @@ def _consent(name: str, value: Any) -> str | None:
     return f"Consent(...) or a list of them is needed, of airflow_provider_mail.arguments, not {_shown(value)}"
 
 
-def _list_of_numbers(name: str, value: Any) -> str | None:
-    if problem := _list(name, value):
-        return problem
-    numbers = all(isinstance(item, int) or (isinstance(item, str) and item.isdecimal()) for item in value)
-    return None if numbers else f"whole numbers are needed, such as {name}=[2]"
+def _list_of_statuses(name: str, value: Any) -> str | None:
+    problem = _list(name, value)
+    unknown = [] if problem else [item for item in value if item not in STATUSES]
+    return f"{_shown(unknown[0])} is none of {', '.join(STATUSES)}" if unknown else problem
 
 
 def _list_or_mapping(name: str, value: Any) -> str | None:
@@ -483,8 +485,8 @@ ARGUMENTS: dict[str, Rule] = {
     **dict.fromkeys(("repel_list_names", "seed_list_names", "send_list_names", "service_tags"),
                     Rule(one_or_more, read=read_container, text=True, text_inside=True)),
     "known_tags": Rule(_names_or_mapping, read=read_container, text=True, text_inside=True),
-    "mail_status": Rule(_list_of_numbers, read=read_container),
-    **dict.fromkeys(("a", "b"), MAPPING),
+    "mail_status": Rule(_list_of_statuses, read=read_container),
+    **dict.fromkeys(("stats_a", "stats_b"), MAPPING),
     **dict.fromkeys(("columns", "trans_callback_url_extra"),
                     Rule(_mapping_of_texts, read=read_container, text_inside=True)),
     "mail_params": Rule(_mapping, read=read_container, text_inside=True),

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
 from airflow_provider_mail.api._core.clock import NEW_SECONDS, ServiceClock
 from airflow_provider_mail.api._core.compact import compact_decoder
@@ -71,6 +71,10 @@ class MailStatus(IntEnum):
     SENDING = 1
     COMPLETE = 2
     FAILED = 4
+
+
+def _status_of(value: Any) -> Any:
+    return MailStatus.__members__.get(value.upper(), value) if isinstance(value, str) else value
 
 
 class Attachment(RequestModel):
@@ -234,7 +238,7 @@ class GetCampaigns(PagedRequest[CampaignsPage]):
     :param sender_mail: only campaigns of this sender.
     :param type: only ``MailList`` (ordinary) or ``ABTest`` tasks.
     :param all_team: read the campaigns of all teams, which needs a permission. Default: false.
-    :param mail_status: only campaigns in these states. Default: all.
+    :param mail_status: only campaigns in these states, also by name, such as ``complete``. Default: all.
     """
 
     path = "/v5/campaign/mail/get"
@@ -245,7 +249,7 @@ class GetCampaigns(PagedRequest[CampaignsPage]):
     sender_mail: str | None = None
     type: TaskType | None = None
     all_team: bool | None = None
-    mail_status: list[MailStatus] | None = None
+    mail_status: list[Annotated[MailStatus, BeforeValidator(_status_of)]] | None = None
 
 
 class _FindCampaign(GetCampaigns):

@@ -18,7 +18,7 @@ from typing import Concatenate, ParamSpec, Self, TypeVar
 import httpx
 
 from airflow_provider_mail.api._core import interrupt
-from airflow_provider_mail.api._core.exchange import BeforeWrite, Call, Exchange, OnRequest, Renew, transport_error
+from airflow_provider_mail.api._core.exchange import BeforeRequest, Call, Exchange, OnRequest, Renew, transport_error
 from airflow_provider_mail.api._core.pagination import Pager, next_page
 from airflow_provider_mail.api._core.requests import MailRequest, MailResponse, PagedRequest, PageResponse
 from airflow_provider_mail.api._core.responses import BodyReader, HttpResponse
@@ -46,7 +46,7 @@ class MailClient(Exchange):
     :param config: the client's settings.
     :param on_request: called before each HTTP request with the path of its operation, whether it repeats a request that
         failed, and the seconds that it was delayed; must not block. Default: nothing is called.
-    :param before_write: called with the path of the operation right before the first byte of each HTTP request, when
+    :param before_request: called with the path of the operation right before the first byte of each HTTP request, when
         the rate and a free connection have been waited for. A ``MailError`` that it raises prevents the request.
         Default: nothing is called.
     :param renew: returns the settings as they are now, or ``None``; called after a 401. If their credentials have
@@ -58,11 +58,11 @@ class MailClient(Exchange):
         config: ClientConfig,
         *,
         on_request: OnRequest | None = None,
-        before_write: BeforeWrite | None = None,
+        before_request: BeforeRequest | None = None,
         renew: Renew | None = None,
     ) -> None:
         super().__init__(config, credentials_probe=GetLists(page_size=1), on_request=on_request, renew=renew)
-        self._before_write = before_write
+        self._before_request = before_request
         self._https = {os.getpid(): http_client(config)}
         self._urls: dict[str, httpx.URL] = {}
 
@@ -121,7 +121,7 @@ class MailClient(Exchange):
             interrupted_by.check()
         # Parsing the address for each request would take a tenth of the request's CPU time.
         url = self._urls.get(call.path) or self._urls.setdefault(call.path, httpx.URL(self.config.base_url + call.path))
-        transmission = Transmission(call.path, self.max_seconds, call.effect, self._before_write)
+        transmission = Transmission(call.path, self.max_seconds, call.effect, self._before_request)
         try:
             with (
                 transmission,
@@ -162,14 +162,14 @@ class AsyncMailClient:
 
     :param config: the client's settings.
     :param on_request: called before each HTTP request, in its thread; see `MailClient`. Default: nothing is called.
-    :param before_write: called right before the first byte of each HTTP request, in its thread; see `MailClient`.
+    :param before_request: called right before the first byte of each HTTP request, in its thread; see `MailClient`.
         Default: nothing is called.
     """
 
     def __init__(
-        self, config: ClientConfig, *, on_request: OnRequest | None = None, before_write: BeforeWrite | None = None
+        self, config: ClientConfig, *, on_request: OnRequest | None = None, before_request: BeforeRequest | None = None
     ) -> None:
-        self._client = MailClient(config, on_request=on_request, before_write=before_write)
+        self._client = MailClient(config, on_request=on_request, before_request=before_request)
         self._threads = asyncio.Semaphore(config.max_in_flight)
         self.config = config
         self.service_clock = self._client.service_clock

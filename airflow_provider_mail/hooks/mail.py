@@ -34,7 +34,7 @@ from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS, BaseHook
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-    from airflow_provider_mail.api._core.exchange import BeforeWrite, OnRequest, RequestAttempt
+    from airflow_provider_mail.api._core.exchange import BeforeRequest, OnRequest, RequestAttempt
     from airflow_provider_mail.api._core.requests import MailRequest, MailResponse
     from airflow_provider_mail.api.campaigns import Campaign
     from airflow_provider_mail.api.client import AsyncMailClient, MailClient
@@ -65,8 +65,6 @@ class MailHook(BaseHook):
 
     :param mail_conn_id: the connection, of type ``mail``; read at first use. Default: ``mail_default``.
     :param logger_name: the name of the hook's logger. Default: derived from the class.
-    :param before_write: called with the path of the operation right before each HTTP request is sent; a ``MailError``
-        that it raises prevents the request. Default: nothing is called.
     """
 
     conn_name_attr = "mail_conn_id"
@@ -74,16 +72,12 @@ class MailHook(BaseHook):
     conn_type = CONN_TYPE
     hook_name = HOOK_NAME
 
-    def __init__(
-        self,
-        mail_conn_id: str = default_conn_name,
-        *,
-        logger_name: str | None = None,
-        before_write: BeforeWrite | None = None,
-    ) -> None:
+    _before_request: BeforeRequest | None = None
+    """What tasks check before each request of their hook."""
+
+    def __init__(self, mail_conn_id: str = default_conn_name, *, logger_name: str | None = None) -> None:
         super().__init__(logger_name=logger_name)
         self.mail_conn_id = mail_conn_id
-        self._before_write = before_write
 
     @classmethod
     def get_connection_form_widgets(cls) -> dict[str, Any]:
@@ -172,7 +166,7 @@ class MailHook(BaseHook):
         from airflow_provider_mail.api.client import MailClient
 
         return MailClient(
-            self.config, on_request=self._on_request(), before_write=self._before_write, renew=self._latest_config
+            self.config, on_request=self._on_request(), before_request=self._before_request, renew=self._latest_config
         )
 
     def _latest_config(self) -> ClientConfig | None:
@@ -201,7 +195,7 @@ class MailHook(BaseHook):
 
         settings = sync_to_async(lambda: (self.config, self._on_request()))()
         config, on_request = await asyncio.shield(settings)
-        return AsyncMailClient(config, on_request=on_request, before_write=self._before_write)
+        return AsyncMailClient(config, on_request=on_request, before_request=self._before_request)
 
     def _on_request(self) -> OnRequest | None:
         """Return what is called before each request: what counts it, if Airflow sends metrics."""

@@ -370,10 +370,10 @@ class BaseContactImportOperator(SendGuardMixin, BaseInterruptibleOperator):
             )
         if progress.without_address and progress.without_address == progress.read:
             raise AirflowFailException("columns: no row has an address; is the right column mapped to email?")
-        if progress.remarks:
+        if progress.requests_with_message:
             self.log.warning(
                 "The service accepted %s of the requests with a message (logged above): it may have left out rows.",
-                progress.remarks,
+                progress.requests_with_message,
             )
         if not progress.rejected:
             return

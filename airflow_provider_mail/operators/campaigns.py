@@ -6,9 +6,8 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, Unpack
 
-from airflow_provider_mail import OnIncomplete
 from airflow_provider_mail._task.mixin import SendGuardMixin, Templated
 from airflow_provider_mail._task.rules import AUDIENCE
 from airflow_provider_mail._task.waiting import WaitingMixin
@@ -32,6 +31,10 @@ __all__ = ["MailCancelCampaignOperator", "MailCreateCampaignOperator", "MailDele
 
 CAMPAIGN_KEY = "campaign"
 """The XCom with the created or adopted campaign, from before the wait. ``dag.test()`` loses arguments of a deferral."""
+
+OnIncomplete: TypeAlias = Literal["cancel", "keep", "fail"]
+"""What to do with a campaign that the service kept although creating it failed: cancel it and fail; continue with it if
+it is or will be sent; or leave it and fail."""
 
 DEFERRABLE = conf.getboolean("operators", "default_deferrable", fallback=False)
 

@@ -45,9 +45,9 @@ class MailCompareCampaignsOperator(BaseMailOperator):
         :ref:`howto/operator:MailCompareCampaignsOperator`
         (in the package: ``airflow_provider_mail/docs/stages.md``).
 
-    :param a: the statistics of a campaign: the result of a
-        :class:`~airflow_provider_mail.sensors.stats.MailStatsSettledSensor`, as in ``a=task.output``. (templated)
-    :param b: those of the other campaign, read at the same age. (templated)
+    :param stats_a: the statistics of a campaign: the result of a
+        :class:`~airflow_provider_mail.sensors.stats.MailStatsSettledSensor`, as in ``stats_a=task.output``. (templated)
+    :param stats_b: those of the other campaign, read at the same age. (templated)
     :param metric: what is compared: ``open_rate`` or ``click_rate``, unique opens or clicks as a share of the sent
         mails. Default: ``open_rate``.
     :param min_sent: the smallest number of sent mails of each campaign with which a difference counts. Default: 100.
@@ -56,8 +56,8 @@ class MailCompareCampaignsOperator(BaseMailOperator):
         higher rate (``a`` if the rates are equal); or ``fail`` the task. Default: ``a``.
     """
 
-    a: Mapping[str, Any]
-    b: Mapping[str, Any]
+    stats_a: Mapping[str, Any]
+    stats_b: Mapping[str, Any]
     metric: Metric
     min_sent: int
     confidence: float
@@ -66,8 +66,8 @@ class MailCompareCampaignsOperator(BaseMailOperator):
     def __init__(
         self,
         *,
-        a: Templated[Mapping[str, Any]],
-        b: Templated[Mapping[str, Any]],
+        stats_a: Templated[Mapping[str, Any]],
+        stats_b: Templated[Mapping[str, Any]],
         metric: Metric = "open_rate",
         min_sent: int = 100,
         confidence: float = 0.95,
@@ -81,7 +81,7 @@ class MailCompareCampaignsOperator(BaseMailOperator):
         """Compare the campaigns; fail if no difference is shown and ``on_no_difference`` is ``fail``."""
         from airflow_provider_mail._task.statistics import two_proportion_test
 
-        a, b = self._campaign("a"), self._campaign("b")
+        a, b = self._campaign("stats_a"), self._campaign("stats_b")
         z, p_value = two_proportion_test(a["count"], a["sent"], b["count"], b["sent"])
         problems = [
             f"min_sent: {campaign['sent']:,} mails of {campaign['mail_name']!r} were sent, {self.min_sent:,} are needed"
@@ -102,7 +102,7 @@ class MailCompareCampaignsOperator(BaseMailOperator):
             "problems": problems,
             "table": _table(a, b),
         }
-        if self.a.get("sandbox") or self.b.get("sandbox"):
+        if self.stats_a.get("sandbox") or self.stats_b.get("sandbox"):
             self.log.info("Sandbox: nothing was sent, so there is nothing to compare.")
             return {"winner": "a", **report, "decision": "sandbox"}
         context["ti"].xcom_push(key=REPORT_KEY, value=report)
@@ -116,7 +116,7 @@ class MailCompareCampaignsOperator(BaseMailOperator):
         self.log.info("The winner is %s: %r.", winner, report["campaigns"][winner]["mail_name"])
         return {"winner": winner, **report}
 
-    def _campaign(self, name: Literal["a", "b"]) -> dict[str, Any]:
+    def _campaign(self, name: Literal["stats_a", "stats_b"]) -> dict[str, Any]:
         """Return the numbers of a campaign, from the argument of that name."""
         from airflow_provider_mail._task.statistics import wilson_bounds
 

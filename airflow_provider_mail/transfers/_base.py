@@ -34,6 +34,9 @@ READINGS = 3
 OnChange: TypeAlias = Literal["retry", "fail", "accept"]
 """What to do when a list changes while it is read."""
 
+CampaignStatus: TypeAlias = Literal["draft", "sending", "complete", "failed"]
+"""The states of campaigns (``mailStatus``)."""
+
 T = TypeVar("T")
 Rows: TypeAlias = Iterator[tuple[Any, ...]]
 
@@ -329,7 +332,7 @@ class BaseCampaignReader(BaseListReader):
     subject: str | None
     sender_mail: str | None
     type: str | None
-    mail_status: Sequence[int] | None
+    mail_status: Sequence[CampaignStatus] | None
     all_team: bool
     _teams: set[str]
 

@@ -15,6 +15,7 @@ from airflow_provider_mail.transfers._base import (
     BaseContactReader,
     BaseListReader,
     BaseTransferOperator,
+    CampaignStatus,
     OnChange,
     RemovesRows,
 )
@@ -255,8 +256,8 @@ class MailCampaignsToObjectStorageOperator(BaseCampaignReader, BaseListToObjectS
     :param subject: write only campaigns whose subject contains this. Default: all. (templated)
     :param sender_mail: write only campaigns of this sender. Default: all. (templated)
     :param type: write only campaigns of this type, ``MailList`` (ordinary) or ``ABTest``. Default: both. (templated)
-    :param mail_status: write only campaigns in these states: -1 draft, 1 sending, 2 sent, 4 failed. Default: all.
-        (templated)
+    :param mail_status: write only campaigns in these states: ``draft``, ``sending``, ``complete``, ``failed``.
+        Default: all. (templated)
     :param all_team: write the campaigns of all teams; needs a permission. Default: false.
     :param allow_empty: let a load without any campaign follow one that has some. If false, the task fails. Not applied
         with a filter. Default: false.
@@ -291,7 +292,7 @@ class MailCampaignsToObjectStorageOperator(BaseCampaignReader, BaseListToObjectS
         subject: Templated[str] | None = None,
         sender_mail: Templated[str] | None = None,
         type: Templated[Literal["MailList", "ABTest"]] | None = None,
-        mail_status: Templated[Sequence[Templated[int]]] | None = None,
+        mail_status: Templated[Sequence[Templated[CampaignStatus]]] | None = None,
         all_team: bool = False,
         allow_empty: bool = False,
         max_removed_fraction: float | None = None,

@@ -12,6 +12,7 @@ from airflow_provider_mail.transfers._base import (
     BaseContactReader,
     BaseListToSqlOperator,
     BaseStatsToSqlOperator,
+    CampaignStatus,
     OnChange,
     RemovesRows,
 )
@@ -214,8 +215,8 @@ class MailCampaignsToSqlOperator(BaseCampaignReader, BaseListToSqlOperator):
     :param subject: load only campaigns whose subject contains this. Default: all. (templated)
     :param sender_mail: load only campaigns of this sender. Default: all. (templated)
     :param type: load only campaigns of this type, ``MailList`` (ordinary) or ``ABTest``. Default: both. (templated)
-    :param mail_status: load only campaigns in these states: -1 draft, 1 sending, 2 sent, 4 failed. Default: all.
-        (templated)
+    :param mail_status: load only campaigns in these states: ``draft``, ``sending``, ``complete``, ``failed``.
+        Default: all. (templated)
     :param all_team: load the campaigns of all teams; needs a permission. Default: false.
     :param allow_empty: let two readings without any campaign mark all campaigns of the account as gone. If false, the
         task fails and the rows stay. Not applied with a filter. Default: false.
@@ -248,7 +249,7 @@ class MailCampaignsToSqlOperator(BaseCampaignReader, BaseListToSqlOperator):
         subject: Templated[str] | None = None,
         sender_mail: Templated[str] | None = None,
         type: Templated[Literal["MailList", "ABTest"]] | None = None,
-        mail_status: Templated[Sequence[Templated[int]]] | None = None,
+        mail_status: Templated[Sequence[Templated[CampaignStatus]]] | None = None,
         all_team: bool = False,
         allow_empty: bool = False,
         max_removed_fraction: float | None = None,

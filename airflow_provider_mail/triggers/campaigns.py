@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from airflow_provider_mail.api.flows.polling import PollErrorBudget
 
 __all__ = ["MailCampaignEventTrigger", "MailCampaignTrigger"]
+
+
+FINAL = {"complete": 2, "failed": 4}
+"""The final states of a campaign (``mailStatus``)."""
 
 
 class MailCampaignTrigger(BaseWaitTrigger):
@@ -102,7 +106,7 @@ class MailCampaignTrigger(BaseWaitTrigger):
 
 
 class MailCampaignEventTrigger(BaseEventTrigger):
-    """Fire when campaigns reach a final ``mailStatus``: sent (2) or failed (4).
+    """Fire when campaigns reach a final ``mailStatus``: complete (2) or failed (4).
 
     For ``AssetWatcher``: each event becomes an event of the asset. Its ``extra["payload"]`` is plain JSON with
     ``mail_conn_id`` and ``campaigns``, the campaigns found by one poll: ``mail_name``, ``guid``, ``mail_status``,
@@ -126,7 +130,7 @@ class MailCampaignEventTrigger(BaseEventTrigger):
     :param mail_name: report only the campaign of exactly this name. Default: all campaigns.
     :param name_prefix: report only campaigns whose name starts with this. Default: all campaigns.
     :param name_contains: report only campaigns whose name contains this. Default: all campaigns.
-    :param mail_status: the states to report, of 2 and 4. Default: both.
+    :param mail_status: the states to report, of ``complete`` and ``failed``. Default: both.
     :param lookback: the time before a start without stored state from which campaigns are reported; seconds or a
         timedelta. Default: three days.
     :param poke_interval: seconds between polls; all triggers with the same connection, interval and name filter share
@@ -146,7 +150,7 @@ class MailCampaignEventTrigger(BaseEventTrigger):
         mail_name: str | None = None,
         name_prefix: str | None = None,
         name_contains: str | None = None,
-        mail_status: Sequence[int] = (2, 4),
+        mail_status: Sequence[Literal["complete", "failed"]] = ("complete", "failed"),
         lookback: float | timedelta = 3 * 86_400.0,
         poke_interval: float = 60.0,
         label: str | None = None,
@@ -160,8 +164,8 @@ class MailCampaignEventTrigger(BaseEventTrigger):
             raise ValueError(f"{', '.join(filters)}: only one of them can be given")
         if "" in filters.values():
             raise ValueError(f"{', '.join(filters)}: is empty; leave it out for all campaigns")
-        if not mail_status or not set(mail_status) <= {2, 4}:
-            raise ValueError(f"mail_status: must be a list of 2 (sent), 4 (failed) or both, not {mail_status!r}")
+        if not mail_status or not FINAL.keys() >= set(mail_status):
+            raise ValueError(f"mail_status: must be a list of 'complete', 'failed' or both, not {mail_status!r}")
         seconds = lookback.total_seconds() if isinstance(lookback, timedelta) else lookback
         self.mail_conn_id = mail_conn_id
         self.mail_name = mail_name
@@ -226,7 +230,7 @@ class MailCampaignEventTrigger(BaseEventTrigger):
     def _wants(self, campaign: FinalCampaign) -> bool:
         name = campaign.mail_name
         return (
-            campaign.mail_status in self.mail_status
+            campaign.mail_status in [FINAL[status] for status in self.mail_status]
             and self.mail_name in (None, name)
             and name.startswith(self.name_prefix or "")
             and (self.name_contains or "") in name

@@ -135,8 +135,9 @@ class AbSend(NamedTuple):
 
 
 @checked(
-    group_id=TEXT, test_fraction=number(1e-6, 1 - 1e-6), audience=FUNCTION, campaign=MAPPING, wait=MAPPING,
-    compare=MAPPING, seed=TEXT, on_changed_plan=choice("fail", "mail_others"),
+    group_id=TEXT, test_fraction=number(1e-6, 1 - 1e-6), audience=FUNCTION, campaign=MAPPING,
+    version_a=MAPPING, version_b=MAPPING, wait=MAPPING, compare=MAPPING, seed=TEXT,
+    on_changed_plan=choice("fail", "mail_others"),
 )  # fmt: skip
 def ab_send(
     *,
@@ -145,8 +146,8 @@ def ab_send(
     audience: Callable[[Stage], BaseContactImportOperator],
     mail_name: str,
     campaign: Mapping[str, Any],
-    a: Mapping[str, Any],
-    b: Mapping[str, Any],
+    version_a: Mapping[str, Any],
+    version_b: Mapping[str, Any],
     wait: Mapping[str, Any],
     compare: Mapping[str, Any] | None = None,
     seed: str | None = None,
@@ -170,11 +171,12 @@ def ab_send(
     :param mail_name: the name of the campaign. That of a stage has ``a``, ``b`` or ``rest`` behind it. It may be a
         template.
     :param campaign: further arguments of ``MailCreateCampaignOperator`` for all campaigns, without lists.
-    :param a: those of version A alone, such as ``{"subject": "..."}``.
-    :param b: those of version B alone.
+    :param version_a: those of version A alone, such as ``{"subject": "..."}``.
+    :param version_b: those of version B alone.
     :param wait: arguments of ``MailStatsSettledSensor``, without ``mail_name``: ``{"max_age": timedelta(hours=4)}``
         compares the counts four hours after each version was sent.
-    :param compare: arguments of ``MailCompareCampaignsOperator``, without ``a`` and ``b``. Default: its defaults.
+    :param compare: arguments of ``MailCompareCampaignsOperator``, without ``stats_a`` and ``stats_b``. Default: its
+        defaults.
     :param seed: divides the people in another way; it may be a template. Default: ``mail_name``.
     :param on_changed_plan: as in :func:`staged_send`. Default: ``fail``.
     :param deferrable: wait in the triggerer, without a worker slot. Default: ``[operators] default_deferrable``.
@@ -184,7 +186,7 @@ def ab_send(
 
     shares = {"a": test_fraction / 2, "b": test_fraction, "rest": 1}
     campaign = {"deferrable": deferrable, **campaign}
-    versions = {"a": {**campaign, **a}, "b": {**campaign, **b}}
+    versions = {"a": {**campaign, **version_a}, "b": {**campaign, **version_b}}
     with TaskGroup(group_id) as group:
         tasks = _Stages(audience, shares, seed, mail_name, campaign, on_changed_plan)
         audiences, check = tasks.imports, tasks.check
@@ -196,7 +198,7 @@ def ab_send(
             counts[name] = MailStatsSettledSensor(task_id=f"counts_{name}", mail_name=f"{mail_name} {name}", **options)
             check >> sends[name] >> counts[name]
         comparison = MailCompareCampaignsOperator(
-            task_id="compare", a=counts["a"].output, b=counts["b"].output, **(compare or {})
+            task_id="compare", stats_a=counts["a"].output, stats_b=counts["b"].output, **(compare or {})
         )
         rest = {name: tasks.send_task(f"send_rest_{name}", "rest", version) for name, version in versions.items()}
         choose = BranchPythonOperator(

@@ -175,7 +175,7 @@ def test_the_context_of_the_caller_is_that_of_the_request(emulator: Emulator) ->
         async with AsyncMailClient(
             settings(emulator.base_url),
             on_request=lambda _: seen.append(mark.get()),
-            before_write=lambda _: seen.append(mark.get()),
+            before_request=lambda _: seen.append(mark.get()),
         ) as client:
             await client.send(api.GetLists())
 

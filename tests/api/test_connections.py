@@ -102,7 +102,7 @@ def test_the_last_check_is_made_when_there_is_a_connection(emulator: Emulator) -
         (emulator.base_url, api.MailHeldError),
     ):
         config = api.ClientConfig(base_url=base_url, api_key="k", retry=QUICK)
-        with MailClient(config, before_write=refuse) as client, pytest.raises(error):
+        with MailClient(config, before_request=refuse) as client, pytest.raises(error):
             client.send(SEND)
     assert (checked, emulator.journal.entries()) == ([SEND.path], [])
 

@@ -214,7 +214,7 @@ def test_messages_beside_success_are_counted_and_logged(
 ) -> None:
     words = f"12 rows were ignored, {address(3)} among them"
     emulator.faults.add("code_after", IMPORTS, skip=1, count=2, code=200, message=words)
-    assert job.run(people(50)).remarks == caplog.text.count("12 rows were ignored") == 2
+    assert job.run(people(50)).requests_with_message == caplog.text.count("12 rows were ignored") == 2
     assert (job.counts, address(3) in caplog.text) == ((50, 50, 0), False)
 
 

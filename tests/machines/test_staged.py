@@ -176,7 +176,8 @@ names = itertools.count()
 def ab_test() -> DAG:
     with DAG(f"ab_{next(names)}", schedule=None) as dag:
         ab_send(
-            test_fraction=0.5, audience=audience, mail_name="spring", campaign=CAMPAIGN, a={}, b={"subject": "Hello"},
+            test_fraction=0.5, audience=audience, mail_name="spring", campaign=CAMPAIGN,
+            version_a={}, version_b={"subject": "Hello"},
             wait={"max_age": 60, "poke_interval": 30},
             compare={"min_sent": 1, "confidence": 0.6, "on_no_difference": "leader"},
         )  # fmt: skip

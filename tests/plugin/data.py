@@ -163,7 +163,8 @@ def fill_rejects(warehouse: Warehouse) -> None:
 def fill_imports(warehouse: Warehouse) -> None:
     """The counts of an import that is also in the table of rejected rows, and of one without such a row."""
     values = {
-        "rows_read": 1234, "rows_accepted_earlier": 0, "requests": 1, "remarks": 0, "try_number": 1, "seconds": 1.5,
+        "rows_read": 1234, "rows_accepted_earlier": 0, "requests": 1, "opted_out": 0, "without_address": 0,
+        "requests_with_message": 0, "try_number": 1, "seconds": 1.5,
         "finished_at": FIRST,
     }  # fmt: skip
     failed = {

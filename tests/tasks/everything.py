@@ -99,7 +99,7 @@ def tasks(folder: Path) -> list[tuple[str, str, dict[str, Any]]]:
     letter = sent | {"subject": "Your order", "category": "orders", "campaign": "spring", "track_open": True,
                      "track_click": True}
     news = {"mail_name": "don", "subject": "New", "sender_mail": "news@example.com", "type": "MailList",
-            "all_team": True, "mail_status": [2]}
+            "all_team": True, "mail_status": ["complete"]}
     sales = {"list_name": "customers", "team_name": "Sales"}
     wait = {"poke_interval": 1, "timeout": 5}
     messages = [

@@ -55,7 +55,9 @@ def linked(run_in_airflow: Run, new_dag: Callable[..., DAG]) -> Linked:
     return linked
 
 
-def test_the_link_of_a_campaign_that_is_created_and_adopted(linked: Linked, connect: Connect, emulator: Emulator) -> None:
+def test_the_link_of_a_campaign_that_is_created_and_adopted(
+    linked: Linked, connect: Connect, emulator: Emulator
+) -> None:
     connect(campaign_url=f"{PAGE}/?name={{mail_name}}#{{guid}}")
     name = "spring & summer/50%"
     url, done = linked(mail_name=name)

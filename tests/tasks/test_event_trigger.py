@@ -103,8 +103,8 @@ def test_each_campaign_that_is_sent_or_failed(emulator: Emulator, clock: Clock) 
     ({}, ["broken news", "news", "news-1", "old news", "sale"]),
     ({"mail_name": "news"}, ["news"]),
     ({"name_prefix": "news"}, ["news", "news-1"]),
-    ({"name_contains": "news", "mail_status": [2]}, ["news", "news-1", "old news"]),
-    ({"mail_status": [4]}, ["broken news"]),
+    ({"name_contains": "news", "mail_status": ["complete"]}, ["news", "news-1", "old news"]),
+    ({"mail_status": ["failed"]}, ["broken news"]),
 ])  # fmt: skip
 def test_one_event_for_all_that_a_poll_finds(emulator: Emulator, filters: dict[str, Any], expected: list[str]) -> None:
     sent, states = days_ago(1), {"broken news": "failed", "news draft": "draft"}
@@ -148,10 +148,19 @@ def test_each_watcher_of_an_asset_stores_its_own_state(emulator: Emulator) -> No
     for name, state in (("spring", "done"), ("summer", "failed")):
         emulator.add_campaign(name, state=state)
     store = Store()
-    watchers = [{"mail_status": [2]}, {"mail_status": [4]}, {"name_contains": "s"}, {"mail_name": "x"}, {"label": "a"}]
+    watchers = [
+        {"mail_status": ["complete"]},
+        {"mail_status": ["failed"]},
+        {"name_contains": "s"},
+        {"mail_name": "x"},
+        {"label": "a"},
+    ]
     both = ["spring", "summer"]
     assert sorted(names(*(Trigger(**each) for each in watchers), store=store)) == [["spring"], both, both, ["summer"]]
-    changed = [Trigger(mail_status=[2], poke_interval=90, lookback=DAY), *(Trigger(**each) for each in watchers[1:])]
+    changed = [
+        Trigger(mail_status=["complete"], poke_interval=90, lookback=DAY),
+        *(Trigger(**each) for each in watchers[1:]),
+    ]
     assert names(*changed, store=store) == []
     assert names(Trigger(label="b"), Trigger(), store=store) == [both] * 2
 
@@ -198,7 +207,7 @@ def test_the_stored_state_does_not_grow(emulator: Emulator, clock: Clock) -> Non
 def test_while_nothing_changes_a_poll_is_one_request_for_all(emulator: Emulator, clock: Clock) -> None:
     emulator.add_campaigns(350, prefix="c", first_day=days_ago(30).date(), per_day=100)
     clock.after(250, lambda: emulator.add_campaign("new"))
-    assert names(Trigger(), Trigger(mail_status=[2]), Trigger(lookback=0.0), seconds=330) == [["new"]] * 3
+    assert names(Trigger(), Trigger(mail_status=["complete"]), Trigger(lookback=0.0), seconds=330) == [["new"]] * 3
     pages = [entry["body"].get("pageIndex", 1) for entry in emulator.journal.entries(GETS)]
     assert pages == [1, 2, 3, 4, 5, *[1] * 4, *[1, 1, 2, 3, 4, 5]], "all at first, and after a change"
 
@@ -238,17 +247,23 @@ def test_failed_polls_are_repeated_after_pauses_that_grow(
 
 
 def test_arguments_are_stored_in_one_form() -> None:
-    given = Trigger(name_prefix="news", mail_status=(4, 2), lookback=timedelta(days=1), poke_interval=30)
+    given = Trigger(
+        name_prefix="news", mail_status=("failed", "complete"), lookback=timedelta(days=1), poke_interval=30
+    )
     path, arguments = given.serialize()
-    assert (arguments["mail_status"], arguments["lookback"], arguments["poke_interval"]) == ([2, 4], DAY, 30.0)
+    assert (arguments["mail_status"], arguments["lookback"], arguments["poke_interval"]) == (
+        ["complete", "failed"],
+        DAY,
+        30.0,
+    )
     assert BaseEventTrigger.hash(*restarted(given).serialize()) == BaseEventTrigger.hash(path, arguments)
 
 
 @pytest.mark.parametrize(("arguments", "words"), [
     ({"mail_name": "a", "name_prefix": "b"}, "mail_name, name_prefix: only one of them"),
     ({"name_contains": ""}, "name_contains: is empty"),
-    ({"mail_status": [1]}, r"mail_status: must be a list of 2 \(sent\), 4 \(failed\) or both, not \[1\]"),
-    ({"mail_status": 2}, "mail_status: a list is needed"),
+    ({"mail_status": ["sending"]}, r"mail_status: must be a list of 'complete', 'failed' or both, not \['sending'\]"),
+    ({"mail_status": "complete"}, "mail_status: a list is needed"),
     ({"lookback": -1}, "lookback: seconds or a timedelta are needed"),
     ({"label": ""}, "label: is empty"),
 ])  # fmt: skip

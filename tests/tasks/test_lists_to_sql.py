@@ -399,7 +399,7 @@ def test_a_load_of_some_marks_nothing(emulator: Emulator, warehouse: SqlDatabase
         emulator.add_campaign(name, subject="x")
     load_campaigns()
     remove_campaigns(emulator, "gone")
-    some = [{"mail_name": "here"}, {"type": "MailList"}, {"mail_status": [2]}, {"subject": "x"}]
+    some = [{"mail_name": "here"}, {"type": "MailList"}, {"mail_status": ["complete"]}, {"subject": "x"}]
     for arguments in (*some, {"on_change": "accept"}):
         result = load_campaigns(**arguments)
         assert (result["records"], "gone" in result) == (1, False)

@@ -35,9 +35,10 @@ from airflow_provider_mail.api import (
 )
 from airflow_provider_mail.arguments import Brakes, ChangesOnly, Consent, FileFormat, Rejects, Suppress
 from airflow_provider_mail.send_window import SendWindow
+from airflow_provider_mail.transfers._base import CampaignStatus
 from airflow_provider_mail.version_compat import AirflowFailException, BaseHook
 from mail_emulator import Emulator
-from tests.support.operator_parts import ARGUMENTS, SEEN_ARGUMENTS, declared, unwrap
+from tests.support.operator_parts import ARGUMENTS, SEEN_ARGUMENTS, checked, declared, unwrap
 from tests.tasks.conftest import TASK, Run
 from tests.tasks.everything import OPERATORS, offered
 
@@ -52,7 +53,7 @@ _NEEDED: dict[str, dict[str, Any]] = {
                      "MailStatsSettledSensor"), OF_NAME),
     **dict.fromkeys(("MailCampaignStatsToSqlOperator", "MailCampaignsToSqlOperator", "MailEventsReconcileOperator",
                      "MailEventsToSqlOperator", "MailTransactionalStatsToSqlOperator"), TO_SQL),
-    "MailCompareCampaignsOperator": {"a": COUNTED, "b": COUNTED},
+    "MailCompareCampaignsOperator": {"stats_a": COUNTED, "stats_b": COUNTED},
     **dict.fromkeys(("MailCreateCampaignOperator", "MailPreflightOperator"), CAMPAIGN),
     **dict.fromkeys(("MailCreateListOperator", "MailDeleteListOperator"), OF_LIST),
     **dict.fromkeys(("MailDeleteContactOperator", "MailUpsertContactOperator"), OF_CONTACT),
@@ -85,7 +86,7 @@ NEEDED: dict[type[BaseOperator], dict[str, Any]] = {OPERATORS[name]: given for n
 """The smallest arguments of each."""
 
 LOCAL = {
-    "MailCompareCampaignsOperator": "a",
+    "MailCompareCampaignsOperator": "stats_a",
     "MailEventsToSqlOperator": "inbox_conn_id",
     "MailInboxSensor": "inbox_conn_id",
 }
@@ -225,7 +226,7 @@ TYPES: dict[Any, tuple[Any, Any]] = {
     SendWindow: (SendWindow(), "x"), Brakes: (Brakes(), 5), Rejects: (Rejects(), {}), FileFormat: (FileFormat(), 5),
     Consent | Sequence[Consent]: (Consent(column="a", no=["1"]), "a"), Sequence[str | int | bool]: (["yes"], [1.5]),
     Suppress: (Suppress(table="staff"), "events"), ChangesOnly: (ChangesOnly(), True),
-    Sequence[int]: ([1], ["x"]), Sequence[str]: (["x"], 5),
+    Sequence[CampaignStatus]: (["complete"], [2]), Sequence[str]: (["x"], 5),
     Collection[str]: (["x"], 5), Mapping[str, bool]: ({}, 5), Mapping[str, str]: ({"a": "x"}, {"a": 5}),
     Mapping[str, Any] | Sequence[Mapping[str, Any]]: ({}, "x"),
     Mapping[str, Any]: ({}, 5), Sequence[Any] | Mapping[str, Any]: ([1], 5), ObjectStoragePath: ("x", 5),
@@ -492,3 +493,10 @@ def test_each_field_of_the_request_is_an_argument(operator: str, request_type: t
 def test_each_argument_named_as_a_field_is_one(operator: str, request_type: type[MailRequest[Any]]) -> None:
     not_sent = FIELDS.intersection(arguments(OPERATORS[operator])) - request_type.model_fields.keys()
     assert not_sent == OWN_MEANING.get(operator, set())
+
+
+def test_an_argument_without_a_rule_says_where_it_is_added() -> None:
+    def function(*, mail_name: str, color: str) -> None: ...
+
+    with pytest.raises(TypeError, match=r"color: no rule says which values .*function takes; add it to ARGUMENTS in "):
+        checked()(function)

@@ -201,7 +201,7 @@ def record(name: str, sent: int = 1, opened: int = 1, clicked: int = 0) -> dict[
 
 
 def comparing(**arguments: Any) -> MailCompareCampaignsOperator:
-    return MailCompareCampaignsOperator(**{"task_id": TASK, "a": record("a"), "b": record("b")} | arguments)
+    return MailCompareCampaignsOperator(**{"task_id": TASK, "stats_a": record("a"), "stats_b": record("b")} | arguments)
 
 
 FAIL, LEADER = {"on_no_difference": "fail"}, {"on_no_difference": "leader"}
@@ -229,7 +229,7 @@ WINNERS: list[tuple[dict[str, Any], tuple[int, ...], tuple[int, ...], str | None
 def test_who_wins(
     run: Run, arguments: dict[str, Any], a: tuple[int, ...], b: tuple[int, ...], winner: str | None, said: str
 ) -> None:
-    done = run(lambda: comparing(a=record("a", *a), b=record("b", *b), **arguments))
+    done = run(lambda: comparing(stats_a=record("a", *a), stats_b=record("b", *b), **arguments))
     report = done.result.xcom(TASK, "comparison")
     assert done.state == ("success" if winner else "failed")
     assert said in done.log
@@ -239,7 +239,7 @@ def test_who_wins(
 
 
 def test_other_results_are_no_statistics(failure: Callable[..., str]) -> None:
-    assert "There is no sent_count, open_count" in failure(lambda: comparing(b={"mail_name": "b"}))
+    assert "There is no sent_count, open_count" in failure(lambda: comparing(stats_b={"mail_name": "b"}))
 
 
 # --- stages and versions ---
@@ -248,7 +248,7 @@ STAGES = {"canary": 0.1, "early": 0.5, "rest": 1}
 AT_ONCE = {"retries": 2, "retry_delay": timedelta(0)}
 CAMPAIGN = {"sender_mail": "news@example.com", "subject": "Hi", "content": "<p>Hi</p>", "poke_interval": 1}
 GATE = {"max_hard_bounce": 0.5, "max_age": 60, "poke_interval": 10}
-VERSIONS = {"a": {"subject": "News"}, "b": {"subject": "{{ 'Good' }} news"}}
+VERSIONS = {"version_a": {"subject": "News"}, "version_b": {"subject": "{{ 'Good' }} news"}}
 PEOPLE = [f"user{number}@example.com" for number in range(200)]
 MANY = [f"user{number}@example.com" for number in range(1000)]
 
@@ -423,7 +423,7 @@ def test_the_better_version_goes_to_all_others(
 
 @pytest.mark.parametrize(("arguments", "compared"), [
     ({"compare": {"on_no_difference": "fail"}}, "failed"),
-    ({"b": {"subject": "News", "sender_mail": "nobody@example.com"}}, "upstream_failed"),
+    ({"version_b": {"subject": "News", "sender_mail": "nobody@example.com"}}, "upstream_failed"),
 ])  # fmt: skip
 def test_without_a_winner_nobody_else_is_mailed(
     run: Run, emulator: Emulator, arguments: dict[str, Any], compared: str
@@ -468,7 +468,7 @@ def changes_only(stage: Stage) -> MailImportContactsOperator:
     pytest.param(lambda: gate(**LIMIT, on_breach="ask"), r"on_breach: 'ask' needs Airflow 3\.1 or later",
                  marks=pytest.mark.skipif(AIRFLOW_VERSION >= (3, 1), reason="a person can be asked")),
     (lambda: comparing(min_sent=-1), "min_sent: must be a whole number, at least 0"),
-    (lambda: comparing(b="spring b"), "b: a dictionary is needed"),
+    (lambda: comparing(stats_b="spring b"), "stats_b: a dictionary is needed"),
     *((seed_tested(test_fraction=fraction), "test_fraction: must be a number from ")
       for fraction in (0, 1, True)),
     (staged(stages={"all": 1}, audience=changes_only), "leave out changes_only"),

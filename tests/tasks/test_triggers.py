@@ -51,7 +51,7 @@ STORED: dict[str, dict[str, Any]] = {
     "events.MailInboxTrigger": {"inbox_conn_id": "warehouse", "inbox_table": "mail_inbox", **WAIT},
     "campaigns.MailCampaignEventTrigger": {
         "mail_conn_id": "mail_default", "mail_name": None, "name_prefix": "news ", "name_contains": None,
-        "mail_status": [2], "lookback": 86_400.0, "poke_interval": 30.0, "label": "news",
+        "mail_status": ["complete"], "lookback": 86_400.0, "poke_interval": 30.0, "label": "news",
     },
 }  # fmt: skip
 

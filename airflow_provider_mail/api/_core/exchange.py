@@ -38,6 +38,8 @@ from airflow_provider_mail.api.errors import (
     clear_traceback_frames,
 )
 
+__all__ = ["RequestAttempt"]
+
 log = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=MailResponse)
@@ -79,7 +81,7 @@ class RequestAttempt(NamedTuple):
 OnRequest: TypeAlias = Callable[[RequestAttempt], None]
 """Called before each HTTP request; must not block."""
 
-BeforeWrite: TypeAlias = Callable[[str], None]
+BeforeRequest: TypeAlias = Callable[[str], None]
 """Called with the path of the operation right before the first byte of each HTTP request. A `MailError` that it raises
 prevents the request."""
 

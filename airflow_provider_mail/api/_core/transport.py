@@ -50,17 +50,17 @@ class Transmission:
     :param seconds: time limit from the first step on the network, such as connecting, to the last byte of the response.
     :param effect: determines which connections the request may use. On a used one, a second response to an earlier
         request looks like the response to this request, which would count as done.
-    :param before_write: called with the operation before the first byte is sent on a connection; an error that it
+    :param before_request: called with the operation before the first byte is sent on a connection; an error that it
         raises prevents that.
     """
 
     def __init__(
-        self, operation: str, seconds: float, effect: Effect, before_write: Callable[[str], None] | None
+        self, operation: str, seconds: float, effect: Effect, before_request: Callable[[str], None] | None
     ) -> None:
         self._operation = operation
         self.seconds = seconds
         self._effect = effect
-        self._before_write = before_write
+        self._before_request = before_request
         self._deadline: float | None = None
         self._connection: _Stream | None = None
         self._received = self._truncated = False
@@ -88,8 +88,8 @@ class Transmission:
         if self._connection is not connection:
             if not self._may_use(connection):
                 raise httpcore.ConnectionNotAvailable
-            if self._before_write is not None:
-                self._before_write(self._operation)
+            if self._before_request is not None:
+                self._before_request(self._operation)
             connection.operations.add(self._operation)
             self._connection = connection
             if self._effect not in (Effect.READ, Effect.REPEATABLE):

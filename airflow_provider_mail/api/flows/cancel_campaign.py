@@ -21,7 +21,7 @@ from airflow_provider_mail.api.campaigns import (
 )
 from airflow_provider_mail.api.errors import MailConflictError, MailError, MailMissingError, MailRejectedError
 
-__all__ = ["StopResult", "cancel_campaign", "scheduled_campaigns", "stop_campaigns"]
+__all__ = ["Cancellation", "StopResult", "cancel_campaign", "scheduled_campaigns", "stop_campaigns"]
 
 log = logging.getLogger(__name__)
 

@@ -12,9 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
-from airflow_provider_mail import OnIncomplete
 from airflow_provider_mail.api._core.clock import NEW_SECONDS, ServiceClock
 from airflow_provider_mail.api._core.requests import Client
 from airflow_provider_mail.api.campaigns import (
@@ -61,6 +60,8 @@ from airflow_provider_mail.api.flows.create_once import (
 )
 
 __all__ = ["create_campaign"]
+
+OnIncomplete: TypeAlias = Literal["cancel", "keep", "fail"]
 
 log = logging.getLogger(__name__)
 
@@ -228,10 +229,9 @@ class _Task:
 
     def adopted(self, campaign: Campaign) -> Creation:
         """Record a campaign that is adopted."""
-        known = self.state.creation
         self.state.note(
-            mail_name=campaign.mail_name, guid=campaign.guid or known.guid, adopted=True, mail_status=campaign.mail_status,
-            sends_at=self.sends_at(campaign), seen=True,
+            mail_name=campaign.mail_name, guid=campaign.guid or self.state.creation.guid, adopted=True,
+            mail_status=campaign.mail_status, sends_at=self.sends_at(campaign), seen=True,
         )  # fmt: skip
         return self.state.creation
 

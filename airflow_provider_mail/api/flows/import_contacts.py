@@ -33,7 +33,8 @@ class Progress:
     :param opted_out: rows of people who said that they want no mail; not sent.
     :param without_address: rows with neither an address nor a phone number; not sent, and not rejected.
     :param requests: import requests that got a response.
-    :param remarks: those of them that were accepted with a message, which the specification has for errors only.
+    :param requests_with_message: those of them that were accepted with a message, which the specification has for
+        errors only.
     :param seconds: since the start of the import.
     """
 
@@ -44,7 +45,7 @@ class Progress:
     opted_out: int = 0
     without_address: int = 0
     requests: int = 0
-    remarks: int = 0
+    requests_with_message: int = 0
     seconds: float = 0.0
 
 
@@ -221,7 +222,7 @@ class _Import:
         progress = self.progress
         progress.accepted += result.accepted
         progress.requests += result.requests
-        progress.remarks += result.remarks
+        progress.requests_with_message += result.requests_with_message
         progress.seconds = time.monotonic() - self.started
         self._reject(result.rejects, chunk)
         self.origins.pop(chunk, None)

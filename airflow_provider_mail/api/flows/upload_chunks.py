@@ -79,14 +79,14 @@ class ChunkResult:
 
     :param earlier: further rows of the chunk, which were accepted in an earlier try.
     :param requests: requests that got a response.
-    :param remarks: requests that were accepted with a message.
+    :param requests_with_message: requests that were accepted with a message.
     """
 
     rows: int
     earlier: int = 0
     accepted: int = 0
     requests: int = 0
-    remarks: int = 0
+    requests_with_message: int = 0
     rejects: list[Reject] = field(default_factory=list)
     error: MailError | None = None
 
@@ -187,7 +187,7 @@ class ChunkUploader:
         if isinstance(response, MailRejectedError):
             return response
         result.accepted += rows
-        result.remarks += bool(response.message)
+        result.requests_with_message += bool(response.message)
         self._accepted = encoded
         return None
 

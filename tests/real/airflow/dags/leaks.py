@@ -136,7 +136,7 @@ with DAG("leaks", schedule=None, max_active_tasks=32, on_failure_callback=notifi
     add("webhook", "MailSaveWebhookOperator", "emulator", trans_callback_url=CALLBACK)
     add("webhook_forgotten", "MailSaveWebhookOperator", "good", trans_callback_url=CALLBACK)
     add("webhook_bad", "MailSaveWebhookOperator", "good", trans_callback_url=f"ftp://{CALLBACK}")
-    add("compare", "MailCompareCampaignsOperator", a={"mail_name": "spring"}, b={"mail_name": "fall"})
+    add("compare", "MailCompareCampaignsOperator", stats_a={"mail_name": "spring"}, stats_b={"mail_name": "fall"})
     shapes = ["code_400", "page_403", "code_401", "redirect", *ELSEWHERE]
     rest: dict[str, dict[str, Any]] = {
         "MailCreateCampaignOperator": {"send_list_names": ["a"], **HELLO},
