@@ -62,7 +62,6 @@ if TYPE_CHECKING:
         MailValidationError,
     )
     from airflow_provider_mail.api.events import EventCode, MailEvent, parse_push
-    from airflow_provider_mail.api.flows.campaign_checks import Creation
     from airflow_provider_mail.api.flows.cancel_campaign import (
         Cancellation,
         StopResult,
@@ -115,7 +114,6 @@ _NAMES = {
         "MailTooLargeError MailValidationError"
     ),
     "events": "EventCode MailEvent parse_push",
-    "flows.campaign_checks": "Creation",
     "flows.cancel_campaign": "Cancellation StopResult cancel_campaign scheduled_campaigns stop_campaigns",
     "flows.create_campaign": "create_campaign",
     "flows.import_contacts": "Progress import_contacts",
@@ -145,7 +143,6 @@ __all__ = [
     "Contact",
     "ContactList",
     "CreateCampaign",
-    "Creation",
     "DeleteCampaign",
     "DeleteContact",
     "DeleteList",
