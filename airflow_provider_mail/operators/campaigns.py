@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, Unpack
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context, ObjectStoragePath
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
-    from airflow_provider_mail.api._core.requests import Client, MailRequest
+    from airflow_provider_mail.api._core.requests import Client
     from airflow_provider_mail.api.campaigns import CreateCampaign, DeleteCampaign
     from airflow_provider_mail.api.flows.create_once import Creation
     from airflow_provider_mail.api.flows.polling import PollDecision, PollErrorBudget
@@ -40,31 +40,6 @@ DEFERRABLE = conf.getboolean("operators", "default_deferrable", fallback=False)
 
 KILL_POLL_SECONDS = 0.5
 """Seconds between checks whether the task was killed: Airflow ends the process after five."""
-
-
-class _KillableClient:
-    """A client that checks before each request and pause whether the task was killed.
-
-    :param check: raises to prevent the request.
-    """
-
-    def __init__(self, client: Client, check: Callable[[], None]) -> None:
-        self.config = client.config
-        self.service_clock = client.service_clock
-        self._client = client
-        self._check = check
-
-    def send(self, request: MailRequest[Any]) -> Any:
-        self._check()
-        return self._client.send(request)
-
-    def send_all(self, requests: Sequence[MailRequest[Any]]) -> list[Any]:
-        self._check()
-        return self._client.send_all(requests)
-
-    def pause(self, seconds: float) -> None:
-        self._check()
-        self._client.pause(seconds)
 
 
 class MailCreateCampaignOperator(SendGuardMixin, WaitingMixin, BaseCampaignOperator):
@@ -293,6 +268,7 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitingMixin, BaseCampaignOpera
 
     def _create(self, request: CreateCampaign, sandbox: bool, context: Context) -> Creation:
         from airflow_provider_mail._task.state import NOT_STORED, creation_state
+        from airflow_provider_mail.api._core.interrupt import KillGuard
         from airflow_provider_mail.api.errors import MailError
         from airflow_provider_mail.api.flows.create_campaign import create_campaign
         from airflow_provider_mail.api.flows.create_once import CreationState
@@ -303,10 +279,11 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitingMixin, BaseCampaignOpera
             if sandbox
             else creation_state(context, own_name=self.mail_name is None, send_again=self.send_again)
         )
-        client = _KillableClient(self.hook.get_conn(), partial(self.check_kill, request.mail_name, context))
+        guard = KillGuard(partial(self.check_kill, request.mail_name, context), self.sleep_interruptibly)
         try:
-            creation = create_campaign(
-                client,
+            creation = guard.run(
+                create_campaign,
+                self.hook.get_conn(),
                 request,
                 ignore=self.ignore_differences,
                 on_incomplete=self.on_incomplete,

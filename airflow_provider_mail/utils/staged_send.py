@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 from airflow.sdk import TaskGroup, task
@@ -252,14 +252,14 @@ class _Stages:
                 )
             imports.stage = stage
         self._mail_name = mail_name
-        self._arguments = {
+        self._plan = {
             "mail_conn_id": campaign.get("mail_conn_id", "mail_default"),
-            "results": [imports.output for imports in self.imports.values()],
+            "results": {name: imports.output for name, imports in self.imports.items()},
             "mail_names": {name: f"{mail_name} {name}" for name in self.imports},
             "division": {"seed": seed, "shares": dict(shares)},
             "mail_others": on_changed_plan == "mail_others",
         }
-        self.check: Any = task(task_id="check")(make_plan)(**self._arguments)
+        self.check: Any = task(task_id="check")(make_plan)(self._plan)
 
     def send_task(self, task_id: str, stage: str, campaign: Mapping[str, Any]) -> MailCreateCampaignOperator:
         """Return the task that sends a campaign to a stage, with the lists of the plan."""
@@ -273,42 +273,23 @@ class _Stages:
 
     def sent_task(self, **options: Any) -> Any:
         """Return the task that compares whom the campaigns were sent to with the source."""
-        return task(task_id="sent", **options)(check_sent)(**self._arguments)
+        return task(task_id="sent", **options)(check_sent)(self._plan)
 
 
-def make_plan(
-    mail_conn_id: str,
-    results: Sequence[Mapping[str, Any]],
-    mail_names: Mapping[str, str],
-    division: Mapping[str, Any],
-    mail_others: bool,
-    **context: Any,
-) -> dict[str, Any]:
+def make_plan(plan: Mapping[str, Any], **context: Any) -> dict[str, Any]:
     """Make the plan of the stages before the first mail; every task after it, and every clear, works from it.
 
-    :param results: of the imports, in the order of the stages.
-    :param mail_names: the name of the campaign of each stage.
-    :param division: what divides the people: ``seed`` and ``shares``.
-    :param mail_others: whether to mail those whom no stage has reached when a stage was sent by another plan.
+    :param plan: the arguments of :class:`~airflow_provider_mail._task.staged_plan.StagedPlan`.
     :return: the number of rows that the source has, and how many of them were ``accepted``, ``rejected`` and
         ``suppressed``; and ``stages``, the lists of each stage.
     :raises AirflowFailException: people would be left out or mailed twice. Nobody else was mailed.
     """
     from airflow_provider_mail._task.staged_plan import StagedPlan
 
-    imports = dict(zip(mail_names, results, strict=True))
-    return StagedPlan(mail_conn_id, imports, mail_names, division, mail_others=mail_others).make(
-        cast("Context", context)
-    )
+    return StagedPlan(**plan).make(cast("Context", context))
 
 
-def check_sent(
-    mail_conn_id: str,
-    results: Sequence[Mapping[str, Any]],
-    mail_names: Mapping[str, str],
-    division: Mapping[str, Any],
-    mail_others: bool,
-) -> dict[str, Any]:
+def check_sent(plan: Mapping[str, Any]) -> dict[str, Any]:
     """Compare whom the campaigns were sent to with the people of the source; see :func:`make_plan`.
 
     :return: the number of rows by what became of them, and ``mailed``, the number of mails that were sent.
@@ -316,5 +297,4 @@ def check_sent(
     """
     from airflow_provider_mail._task.staged_plan import StagedPlan
 
-    imports = dict(zip(mail_names, results, strict=True))
-    return StagedPlan(mail_conn_id, imports, mail_names, division, mail_others=mail_others).check_sent()
+    return StagedPlan(**plan).check_sent()

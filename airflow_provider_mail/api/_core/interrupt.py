@@ -57,11 +57,11 @@ class Interrupt:
                 with contextlib.suppress(OSError):
                     socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
-    def run(self, action: Callable[..., T], *arguments: Any) -> T:
+    def run(self, action: Callable[..., T], *arguments: Any, **options: Any) -> T:
         """Call a function; this interrupt ends every request that the function makes in this thread."""
         token = _current.set(self)
         try:
-            return action(*arguments)
+            return action(*arguments, **options)
         finally:
             _current.reset(token)
 
@@ -97,6 +97,23 @@ class Interrupt:
         finally:
             with self._lock:
                 self._sockets.discard(connection)
+
+
+class KillGuard(Interrupt):
+    """Lets requests end by themselves, and checks between them whether the task was killed.
+
+    :param check: called before each request and after each pause; raises an error to prevent the request.
+    :param pause: sleeps, and wakes early when the task is killed.
+    """
+
+    def __init__(self, check: Callable[[], None], pause: Callable[[float], None]) -> None:
+        super().__init__()
+        self.check = check  # type: ignore[method-assign]
+        self._pause = pause
+
+    def sleep(self, seconds: float) -> None:
+        self._pause(seconds)
+        self.check()
 
 
 def current() -> Interrupt | None:
