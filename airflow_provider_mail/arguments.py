@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import ClassVar, Literal
 
-from airflow_provider_mail._task.groups import ArgumentGroup
+from airflow_provider_mail._task.checks import ArgumentGroup
 from airflow_provider_mail._task.mixin import Templated
 from airflow_provider_mail._task.rules import TEXT, VALUES, choice
 

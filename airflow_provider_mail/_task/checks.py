@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import MISSING, dataclass, fields, replace
+from datetime import timedelta
 from functools import cache, wraps
-from typing import Any, TypeVar, cast
+from typing import Any, ClassVar, Self, TypeVar, cast
 
 from airflow.sdk import XComArg
 
@@ -215,3 +216,42 @@ def argument_error(problem: str, *, mapped: bool) -> Exception:
 
         return AirflowFailException(problem)
     return ValueError(problem)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArgumentGroup:
+    """Arguments that belong together, checked when the DAG file is parsed; durations become seconds.
+
+    Airflow renders the fields in ``template_fields``, and shows those that differ from their defaults.
+    """
+
+    template_fields: ClassVar[tuple[str, ...]] = ()
+    own_rules: ClassVar[Mapping[str, Any]] = {}
+
+    def __post_init__(self) -> None:
+        if messages := list(problems(type(self), vars(self))):
+            raise ValueError(f"{type(self).__name__}: {'; '.join(messages)}")
+        for name, value in vars(self).items():
+            if isinstance(value, timedelta):
+                object.__setattr__(self, name, value.total_seconds())
+
+    def rendered(self, values: Mapping[str, Any]) -> Self:
+        """Return the group with the values of its templates."""
+        return replace(self, **values)
+
+    def serialize(self) -> dict[str, Any]:
+        """Return what Airflow stores and shows of the group; called by Airflow."""
+        shown = ((field.name, getattr(self, field.name)) for field in fields(self) if field.default is not MISSING)
+        defaults = {field.name: field.default for field in fields(self)}
+        return {
+            name: value if isinstance(value, str | int | float | bool) else str(value)
+            for name, value in shown
+            if value != defaults[name]
+        }
+
+
+def set_upstream_of_groups(task: Any, values: Mapping[str, Any]) -> None:
+    """Make a task follow the tasks whose results its groups contain: Airflow does not look into them."""
+    for group in values.values():
+        if isinstance(group, ArgumentGroup):
+            XComArg.apply_upstream_relationship(task, [getattr(group, name) for name in group.template_fields])

@@ -23,8 +23,8 @@ from airflow_provider_mail._task.checks import (
     declared,
     is_empty_option,
     problems,
+    set_upstream_of_groups,
 )
-from airflow_provider_mail._task.groups import set_upstream_of_groups
 from airflow_provider_mail._task.rendering import INCOMPLETE, RenderingMixin, newly_blank, unwrap
 from airflow_provider_mail._task.rules import SEEN_ARGUMENTS, Rule
 from airflow_provider_mail.version_compat import is_from_mapped, mark_expanded
@@ -201,7 +201,7 @@ class MailTaskMixin(RenderingMixin):
         """
         names = [name for name in self._arguments if name in model.model_fields]
         values = {name: unwrap(self, getattr(self, name), context) for name in names}
-        if "attachment" in values:
+        if values.get("attachment") is not None:
             from airflow_provider_mail._task.storage import attachment
 
             values["attachment"] = attachment(values["attachment"])

@@ -6,8 +6,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail._task.checks import may_be_blank, missing_parts, must_be_complete, read_rendered, stays_text
-from airflow_provider_mail._task.groups import ArgumentGroup
+from airflow_provider_mail._task.checks import (
+    ArgumentGroup,
+    may_be_blank,
+    missing_parts,
+    must_be_complete,
+    read_rendered,
+    stays_text,
+)
 from airflow_provider_mail._task.rules import SEEN_ARGUMENTS
 from airflow_provider_mail.version_compat import RendersFields
 
