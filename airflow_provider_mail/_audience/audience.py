@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
+from itertools import compress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from airflow_provider_mail._audience.rows import Identity, Rows, picked_rows
@@ -17,7 +18,7 @@ from airflow_provider_mail.warehouse.read_files import FileBatch
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_mail.api.flows.import_contacts import Progress
+    from airflow_provider_mail.api.flows.import_contacts import ImportCheckpoint, Progress
     from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
     from airflow_provider_mail.api.flows.validate_rows import Reject
     from airflow_provider_mail.stages import Stage
@@ -33,10 +34,17 @@ R = TypeVar("R", bound=SelectedRows)
 class Send(Protocol):
     """Imports rows for a task, and reports progress and rejected rows as it does."""
 
-    def __call__(self, rows: Rows, plan: ImportPlan, on_reject: Callable[[Reject], None] = ...) -> None:
+    def __call__(
+        self,
+        rows: Rows,
+        plan: ImportPlan,
+        on_reject: Callable[[Reject], None] = ...,
+        memory: ImportCheckpoint | None = ...,
+    ) -> None:
         """Import rows.
 
         :param on_reject: called for each rejected row. Default: it is kept.
+        :param memory: is told what the service accepts. Default: what the task's next try needs.
         """
 
 
@@ -82,7 +90,7 @@ class Audience:
         if self.is_plain:
             send(folded(rows, Identity(plan.properties)), plan)
             return
-        selected = self.selected(rows, plan)
+        selected = (batch for batch, _ in self.selected(rows, plan))
         if self.task.is_dry_run:
             self._only_check(selected, plan, on_reject)
         elif self.task.brakes.max_rows is None:
@@ -114,33 +122,36 @@ class Audience:
         return {"send_list_names": [name] if name else [], "repel_list_names": []}
 
     def selected(
-        self, rows: Rows, plan: ImportPlan, on_suppressed: Callable[[str], object] = bool
-    ) -> Iterator[SelectedRows]:
-        """Return the rows that are not left out, with their numbers in the source; all that are read are counted.
+        self, rows: Rows, plan: ImportPlan, on_suppressed: Callable[[bytes], object] = bool
+    ) -> Iterator[tuple[SelectedRows, Sequence[bytes]]]:
+        """Yield the rows that are not left out, and the keys of their people; all rows that are read are counted.
 
         :param on_suppressed: called with the key of each person whom the user's tables leave out.
         """
         stage = self.stage
         people, self.suppressed = self._suppressed(), 0
         self.suppressed_people = len(people)
-        key_of = Identity(plan.properties).key
+        identity = Identity(plan.properties)
 
-        def select(rows: SelectedRows) -> SelectedRows:
-            if not people and stage is None:
-                return rows
-            places = []
-            for place, row in enumerate(rows):
-                key = key_of(row)
-                if stage is not None and key not in stage:
-                    self.other_stages += 1
-                elif key is not None and hash(key) in people:
-                    self.suppressed = (self.suppressed or 0) + 1
-                    on_suppressed(key)
-                else:
-                    places.append(place)
-            return picked_rows(rows, places)
+        def is_selected(key: bytes) -> bool:
+            text = key.decode() or None
+            if stage is not None and text not in stage:
+                self.other_stages += 1
+                return False
+            if text is not None and hash(text) in people:
+                self.suppressed = (self.suppressed or 0) + 1
+                on_suppressed(key)
+                return False
+            return True
 
-        return map(select, folded(self._numbered(rows), Identity(plan.properties)))
+        for batch in self._numbered(rows):
+            spelled, keys = identity.keyed(batch)
+            if spelled is not batch:
+                batch = SelectedRows(spelled, batch.numbers, batch.lines)
+            if people or stage is not None:
+                kept = list(map(is_selected, keys))
+                batch, keys = picked_rows(batch, kept), list(compress(keys, kept))
+            yield batch, keys
 
     def _numbered(self, source: Rows) -> Iterator[SelectedRows]:
         """Yield the rows up to the limit."""
@@ -219,12 +230,10 @@ def folded(batches: Iterable[Any], identity: Identity) -> Iterator[Any]:
     """Yield lists of rows with each address in the one spelling of its person, which is what the service gets."""
     for batch in batches:
         rows, _ = identity.keyed(batch)
-        if rows is batch:
-            yield batch
-        elif isinstance(batch, SelectedRows):
+        if rows is not batch and isinstance(batch, SelectedRows):
             yield SelectedRows(rows, batch.numbers, batch.lines)
         else:
-            yield FileBatch(rows, getattr(batch, "lines", ()))
+            yield batch if rows is batch else FileBatch(rows, getattr(batch, "lines", ()))
 
 
 def masked(key: str) -> str:

@@ -1,8 +1,7 @@
 """An audience whose rows are all read before the first one is sent: an exact one, and one of which changes are sent.
 
-The order of the steps is what makes a crash harmless. Before rows are sent, the state says that their people may be on
-the list with unknown values; before people are excluded, that they may be excluded. So whatever the service has carried
-out, the next run knows who may be where, and sends again what is in doubt. The lists are the truth: a state that does
+The order of the steps is what makes a crash harmless. Before the first request, the state says that a run has begun; it
+is believed again when the run has stored what it did, also after an error. The lists are the truth: a state that does
 not have as many people as they have is not repaired, everybody is sent to a new list.
 """
 
@@ -18,18 +17,18 @@ from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail._audience.audience import MAX_EXAMPLES, Audience, Send, masked
-from airflow_provider_mail._audience.comparison import CHANGED, JOINED, LEFT, RETURNED, Absent, Change, Comparison
+from airflow_provider_mail._audience.comparison import CHANGED, JOINED, LEFT, RETURNED, Comparison, operation_of
 from airflow_provider_mail._audience.people import states
-from airflow_provider_mail._audience.removal import Final, Removal, deletes_contacts
-from airflow_provider_mail._audience.rows import BUCKETS, Identity, People, Rows, bucket_of, digests
+from airflow_provider_mail._audience.removal import Removal, deletes_contacts
+from airflow_provider_mail._audience.rows import ACCEPTED, BUCKETS, REJECTED, TO_SEND, People, Rows
 from airflow_provider_mail._audience.sealing import AudienceKey, deployment_digest
 from airflow_provider_mail._audience.state import (
     GONE,
+    IN_DOUBT,
     MAX_RUNS,
-    NEW,
     AudienceState,
+    Columns,
     DamagedStateError,
-    Entry,
     Ledger,
     Step,
     is_member,
@@ -41,6 +40,7 @@ from airflow_provider_mail._config import name_prefix
 from airflow_provider_mail._task.mixin import task_instance_name
 from airflow_provider_mail._task.progress import store_run
 from airflow_provider_mail._task.storage import Spool, current_task_run
+from airflow_provider_mail.api._core.infrequent_gc import infrequent_gc
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.flows.audience import (
     AudienceList,
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
     from airflow.sdk import Context
 
-    from airflow_provider_mail.api.flows.import_contacts import Progress, SelectedRows
+    from airflow_provider_mail.api.flows.import_contacts import Progress
     from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
     from airflow_provider_mail.api.flows.validate_rows import Reject
 
@@ -111,8 +111,6 @@ class ComparedAudience(Audience):
         self._state: AudienceState | None = None
         self._new_list = self._exact and not task.changes_only
         self._new_exclusion = False
-        self._is_changing = False
-        """Whether changes are being sent."""
         self._reason = ""
         """Why everybody is sent; empty if only changes are."""
         self._counts = dict.fromkeys((JOINED, CHANGED, LEFT), 0)
@@ -120,7 +118,6 @@ class ComparedAudience(Audience):
         self._totals: dict[str, int] = {}
         self._log: Spool[list[tuple[bytes, str]]] = Spool()
         """What became of people, for the log."""
-        self._accepted_people = 0
         self.suppressed_keys = set[bytes]()
         """People of the source whom the user's tables leave out."""
 
@@ -152,9 +149,6 @@ class ComparedAudience(Audience):
             try:
                 yield
                 outcome = "success"
-            except Exception:
-                self._keep_trust(state)
-                raise
             finally:
                 state.release(self.task.log)
                 self._store_log("stopped" if self.is_stopped else outcome, time.monotonic() - started)
@@ -163,44 +157,33 @@ class ComparedAudience(Audience):
                 f"another run has changed the state of this audience in {state.store.name}. The next try reads it again"
             ) from None
 
-    def _keep_trust(self, state: AudienceState) -> None:
-        """After an error, store when the lists were changed, so that the next try sends only what is in doubt."""
-        if self._is_changing:
-            # If that fails, too, the next try sends everybody.
-            with suppress(MailError, StateChangedError):
-                self._store_dates(state)
-                state.save()
-
     def import_rows(self, rows: Rows, plan: ImportPlan, send: Send, on_reject: Callable[[Reject], None]) -> None:
         if self.task.is_dry_run and self._state is None:
-            self._only_check(self.selected(rows, plan), plan, on_reject)
+            self._only_check((rows for rows, _ in self.selected(rows, plan)), plan, on_reject)
             return
-        self._identity, self._plan = Identity(plan.properties), plan
-        with closing(People()) as self._people:
+        self._plan = plan
+        with infrequent_gc(), closing(People()) as self._people:
             self._read(rows)
             if not self.progress.read:
                 self._keep_all()
                 return
-            state = self._state
-            if state is not None:
-                self._reason = self._why_everybody(state)
+            self._reason = NO_STATE if self._state is None else self._why_everybody(self._state)
             with closing(self._compare()) as self._comparison:
-                self._repeated = self._people.repeated
+                self._repeated = self._comparison.repeated
                 self._check_brakes()
                 if self.task.is_dry_run:
                     self._log_dry_run()
-                elif state is None or self._reason or self._must_be_new():
-                    self._send_everybody(send, on_reject)
-                else:
-                    self._send_changes(state, send, on_reject)
+                    return
+                self._reason = self._reason or self._why_new_list()
+                self._new_list = self._exact and bool(self._reason)
+                self._send(send, on_reject)
 
     def finish(self) -> dict[str, Any]:
         values: dict[str, Any] = {}
         if self._writes:
-            if self._new_list and not self._accepted_people:
-                self._create(str(self.new_list))
+            self._create_if_empty()
             if self._exact and self._state is None:
-                self._settle({str(self.new_list): self._accepted_people})
+                self._settle({str(self.new_list): self.progress.accepted})
             if self._new_list or self._new_exclusion:
                 self._delete_old()
         if self._state is not None:
@@ -221,8 +204,7 @@ class ComparedAudience(Audience):
 
     def _read(self, rows: Rows) -> None:
         most = self.task.brakes.max_rows
-        for batch in self.selected(rows, self._plan, lambda key: self.suppressed_keys.add(key.encode())):
-            _, keys = self._identity.keyed(batch)
+        for batch, keys in self.selected(rows, self._plan, self.suppressed_keys.add):
             self._people.add(batch, keys)
             if most is not None and self.progress.read > most:
                 self.brake("max_rows", f"there are more than {most:,} rows")
@@ -254,19 +236,12 @@ class ComparedAudience(Audience):
             return reason
         if ledger.excluded > ledger.size:
             return f"{DUE}: more people have left than are there"
-        if every is not None and time.time() - ledger.full_at >= _seconds(every):
-            return f"{DUE} (full_every)"
-        return ""
+        every = every.total_seconds() if isinstance(every, timedelta) else every
+        return f"{DUE} (full_every)" if every is not None and time.time() - ledger.full_at >= every else ""
 
     def _how_lists_differ(self, ledger: Ledger) -> str:
         """Return why the lists at the service are not those of the state; empty if they may be."""
-        if not ledger.send_list_name:
-            return ""
-        client = self.task.hook.get_conn()
-        ranges = {ledger.send_list_name: (ledger.listed, ledger.listed + ledger.doubtful)}
-        if self._exact:
-            used = (each for each in ledger.exclusions if each.name)
-            ranges |= {each.name: (each.sure, each.sure + each.doubtful) for each in used}
+        client, ranges = self.task.hook.get_conn(), ledger.expected()
         totals = list_totals(client, ranges)
         for name, (least, most) in ranges.items():
             total = totals[name]
@@ -290,7 +265,6 @@ class ComparedAudience(Audience):
             comparison = Comparison(self._people, state if knows_people else None, others)
         except DamagedStateError as error:
             self._reason = f"the state is damaged: {error}"
-            self._people.repeated = 0
             comparison = Comparison(self._people, None)
         if state is not None and self._reason:
             is_expected = self._reason.startswith((DUE, NO_STATE))
@@ -311,20 +285,19 @@ class ComparedAudience(Audience):
             and not other.header.audience.startswith(mapped)
         ]
 
-    def _must_be_new(self) -> bool:
-        """Return whether the lasting list will not do, although the state is right."""
+    def _why_new_list(self) -> str:
+        """Return why the lasting list will not do, although the state is right; empty if it will."""
         state, counts = self._state, self._comparison.counts
-        assert state is not None
-        if self._exact and self._mapped and (counts[LEFT] or counts[RETURNED] or state.ledger.excluded):
+        if state is None or not self._exact:
+            return ""
+        if self._mapped and (counts[LEFT] or counts[RETURNED] or state.ledger.excluded):
             # People may move between ranges: one would exclude whom another one has.
-            self._reason = "people left or came back in this range of the key"
-            return True
-        if not self._exact or not (counts[JOINED] or counts[RETURNED] or counts[LEFT]):
-            return False
+            return "people left or came back in this range of the key"
         names = {state.ledger.send_list_name, *(each.name for each in state.ledger.exclusions)}
-        if names & lists_in_use(self.task.hook.get_conn(), only_scheduled=True):
-            self._reason = "a campaign is still to be sent to the lists"
-        return bool(self._reason)
+        moves = counts[JOINED] or counts[RETURNED] or counts[LEFT]
+        if moves and names & lists_in_use(self.task.hook.get_conn(), only_scheduled=True):
+            return "a campaign is still to be sent to the lists"
+        return ""
 
     def _keep_all(self) -> None:
         """Remove nobody: the source may be empty by mistake. A campaign reaches nobody, whom it returned."""
@@ -381,158 +354,125 @@ class ComparedAudience(Audience):
 
     def _log_dry_run(self) -> None:
         examples: dict[str, list[str]] = {}
-        for _, changes in self._comparison.changes():
-            for change in changes:
-                people = examples.setdefault(change.operation, [])
-                if len(people) < MAX_EXAMPLES:
-                    people.append(masked(change.key.decode()))
-        named = "; ".join(f"{operation}: {', '.join(people)}" for operation, people in examples.items() if people)
+        for key, operation in self._operations():
+            people = examples.setdefault(operation, [])
+            if len(people) < MAX_EXAMPLES:
+                people.append(masked(key.decode()))
+        named = "; ".join(f"{operation}: {', '.join(people)}" for operation, people in examples.items())
         counts = ", ".join(f"{count:,} {name}" for name, count in self._counts.items())
         self.task.log.info("Dry run: %s. Such as %s. Nothing was sent.", counts, named or "none")
 
-    # --- everybody ---
+    def _operations(self) -> Iterator[tuple[bytes, str]]:
+        """Yield what becomes of each person."""
+        marks = self._people.marks
+        for each in self._comparison.differences():
+            for key, number, before in zip(each.keys, each.numbers, each.befores, strict=True):
+                yield key, "rejected" if marks[number] == REJECTED else operation_of(before)
+            yield from zip(each.left, repeat(LEFT), strict=False)
 
-    def _send_everybody(self, send: Send, on_reject: Callable[[Reject], None]) -> None:
-        """Send everybody to a new list, and then replace the state."""
-        state, ledger = self._state, Ledger()
-        self._new_list = self._exact
-        if state is not None and state.header.generation and state.ledger.settings:
-            # Until the state is replaced, the values at the service are not those that it has.
+    # --- what is sent and stored ---
+
+    def _send(self, send: Send, on_reject: Callable[[Reject], None]) -> None:
+        """Send rows, to a new list or to that of the state, remove who left, and store what the service has."""
+        state, people, comparison = self._state, self._people, self._comparison
+
+        def reject(row: Reject) -> None:
+            people.marks[row.row_number] = REJECTED
+            on_reject(row)
+
+        def send_rows() -> None:
+            if TO_SEND in people.marks:
+                plan = replace(self._plan, list_name=self.list_name)
+                send(people.to_send(plan.chunk_size), plan, reject, people)
+
+        if not self._reason:
+            people.send_only(each.numbers for each in comparison.differences())
+        if state is None or not state.writes:
+            send_rows()
+            return
+        if state.ledger.settings and (TO_SEND in people.marks or comparison.counts[LEFT]):
+            # If this process ends, others may change the lists before the next run, which could not tell.
             state.ledger.complete = False
             state.save()
-        rejected: set[int] = set()
-        plan = replace(self._plan, list_name=self.list_name)
-        send(self._everybody(plan.chunk_size), plan, _noting(rejected, on_reject))
-        if state is None:
-            self._accepted_people = self.progress.accepted
-            return
+        removal = Removal(self, state, people, comparison, excludes=self._exact and not self._reason)
+        try:
+            send_rows()
+            removal.run()
+        except Exception:
+            # If this fails, too, or nothing shows what the service has, the next try sends everybody.
+            with suppress(Exception):
+                if not self._reason or ACCEPTED in people.marks:
+                    self._store(state, removal)
+                    self._store_dates(state)
+                    state.ledger.complete = True
+                    state.save()
+            raise
+        self._new_exclusion = removal.has_new_list
         if self._logs:
-            for _, changes in self._comparison.changes():
-                self._note_changes(changes, rejected)
-        if not self._comparison.size_before:
+            self._log.add(list(self._operations()))
+        if not comparison.size_before:
             self._counts = {JOINED: self.progress.accepted, CHANGED: 0, LEFT: 0}
-        self._accepted_people = self.progress.accepted
-        if not state.writes:
-            return
-        sinces = {} if not self._comparison.size_before else dict(self._old_sinces(state))
-        removal = Removal(self, state, self._comparison)
-        ledger.settings, ledger.full_at = self._settings, int(time.time())
-        ledger.mapping = mapping_of(self._plan, self.task.hook.config)
-        ledger.send_list_name = self.list_name or ""
-        if self._exact and not self.progress.accepted:
-            self._create(ledger.send_list_name)
-        ledger.runs, ledger.recent = state.ledger.runs, state.ledger.recent
-        to_delete = list(removal.absent_people()) if removal.deletes else []
-        # They stay in the state until they are deleted.
-        state.replace(self._entries(state, rejected, sinces, set(to_delete)), ledger)
-        self._is_changing = True
-        if to_delete:
-            removal.delete_absent(to_delete)
-        self._complete(state)
-
-    def _everybody(self, size: int) -> Iterator[SelectedRows]:
-        pending: list[tuple[bytes, int]] = []
-        for number in range(BUCKETS):
-            pending += self._people.bucket(number).values()
-            while len(pending) >= size:
-                yield self._people.selected(pending[:size])
-                del pending[:size]
-        if pending:
-            yield self._people.selected(pending)
-        yield from self._people.without_person(size)
-
-    def _old_sinces(self, state: AudienceState) -> Iterator[tuple[bytes, int]]:
-        for _, bucket in state.buckets():
-            since = bucket.since()
-            yield from ((key, since.get(key, 0)) for key, value in bucket.values.items() if is_member(value))
-
-    def _entries(
-        self, state: AudienceState, rejected: set[int], sinces: dict[bytes, int], absent: set[bytes]
-    ) -> Iterator[tuple[int, list[Entry]]]:
-        for number in range(BUCKETS):
-            rows = self._people.bucket(number)
-            current = digests([line for line, _ in rows.values()])
-            began = [sinces.get(key) or state.began_at for key in rows] if sinces else repeat(state.began_at)
-            entries = list(zip(rows, current, began, strict=False))
-            if rejected:
-                places = (place for _, place in rows.values())
-                numbers = map(self._people.number, places)
-                entries = [entry for entry, number in zip(entries, numbers, strict=True) if number not in rejected]
-            yield number, entries + [(key, NEW, 0) for key in absent if bucket_of(key) == number]
-
-    # --- changes ---
-
-    def _send_changes(self, state: AudienceState, send: Send, on_reject: Callable[[Reject], None]) -> None:
-        """Send what changed to the list of the state, exclude who left, and then complete the state."""
-        comparison, people = self._comparison, self._people
-        rejected: set[int] = set()
-        # If this process ends, others may change the lists before the next run, which could not tell.
-        self._is_changing = True
-        state.ledger.complete = not self._exact
-        if comparison.counts[JOINED] or comparison.counts[CHANGED] or comparison.counts[RETURNED] or people.unknown:
-            state.change(
-                (number, [(each.key, each.before, each.doubt, 0) for each in changes if each.operation != RETURNED])
-                for number, changes in comparison.changes()
-            )
-            plan = replace(self._plan, list_name=self.list_name)
-            send(self._changed(plan.chunk_size), plan, _noting(rejected, on_reject))
-        if not state.writes:
-            return
-        removal = Removal(self, state, comparison)
-        leaving: dict[int, list[Absent]] = {number: list(absent) for number, absent in comparison.absent()}
-        final: Final = {}
-        returned: list[Change] = []
-        for number, changes in comparison.changes() if rejected or self._logs or comparison.counts[RETURNED] else ():
-            self._note_changes(changes, rejected)
-            for change in changes:
-                is_return = change.operation == RETURNED
-                if people.number(change.place) not in rejected:
-                    if is_return:
-                        returned.append(change)
-                elif not is_return and change.before is None:
-                    final.setdefault(number, []).append((change.key, NEW, GONE, 0))
-                elif not is_return and self._exact:
-                    leaving.setdefault(number, []).append(Absent(change.key, change.doubt))
-
-        def accepted() -> Iterator[tuple[int, list[Step]]]:
-            for number, changes in comparison.changes():
-                kept = changes
-                if rejected:
-                    kept = [each for each in changes if people.number(each.place) not in rejected]
-                began = state.began_at
-                yield (
-                    number,
-                    [(each.key, each.doubt, each.digest, 0 if each.operation == CHANGED else began) for each in kept],
-                )
-
-        removal.remove(leaving, returned, final, accepted())
-        self._new_exclusion = removal.made_list
-        self._accepted_people = state.ledger.size
+        self._store(state, removal)
+        self._create_if_empty()
         self._complete(state)
         self.task.log.info("Audience: %s joined, %s changed, %s left.", *(f"{n:,}" for n in self._counts.values()))
 
-    def _changed(self, size: int) -> Iterator[SelectedRows]:
-        pending: list[tuple[bytes, int]] = []
-        for _, changes in self._comparison.changes():
-            pending += [(change.line, change.place) for change in changes]
-            while len(pending) >= size:
-                yield self._people.selected(pending[:size])
-                del pending[:size]
-        if pending:
-            yield self._people.selected(pending)
-        yield from self._people.without_person(size)
+    def _store(self, state: AudienceState, removal: Removal) -> None:
+        """Store where everybody is now."""
+        if not self._reason:
+            state.change(self._steps(state, removal))
+            return
+        ledger = Ledger(
+            settings=self._settings,
+            mapping=mapping_of(self._plan, self.task.hook.config),
+            send_list_name=self.list_name or "",
+            full_at=int(time.time()),
+            runs=state.ledger.runs,
+            recent=state.ledger.recent,
+        )
+        state.replace(self._everybody(state, removal), ledger)
 
-    def _note_changes(self, changes: Iterable[Change], rejected: set[int]) -> None:
-        if self._logs:
-            number = self._people.number
-            self._log.add(
-                [(each.key, "rejected" if number(each.place) in rejected else each.operation) for each in changes]
-            )
+    def _steps(self, state: AudienceState, removal: Removal) -> Iterator[tuple[int, list[Step]]]:
+        began, marks = state.began_at, self._people.marks
+        for each in self._comparison.differences():
+            values: Iterable[int | None] = each.digests
+            if not removal.is_done or REJECTED in marks:
+                of_rows = map(marks.__getitem__, each.numbers)
+                values = map(removal.value_of_changed, each.keys, each.befores, each.digests, of_rows)
+            steps: list[Step] = [
+                (key, before, value, 0 if before is not None and before >= IN_DOUBT <= value else began)
+                for key, before, value in zip(each.keys, each.befores, values, strict=True)
+                if value is not None
+            ]
+            for key, before in zip(each.left, each.left_values, strict=True):
+                if (value := removal.value_of_left(key)) is not None:
+                    steps.append((key, before, value, began))
+            yield each.bucket, steps
 
-    def note_left(self, keys: Iterable[bytes]) -> None:
-        """Note people who left, for the log."""
-        if self._logs:
-            self._log.add([(key, LEFT) for key in keys])
+    def _everybody(self, state: AudienceState, removal: Removal) -> Iterator[tuple[int, Columns]]:
+        marks, knows_people = self._people.marks, self._comparison.knows_people
+        all_accepted = REJECTED not in marks and TO_SEND not in marks
+        others = dict[int, list[bytes]]()
+        if knows_people and deletes_contacts(self.task):
+            # Whoever was not deleted is, by the next run.
+            for each in self._comparison.differences():
+                others[each.bucket] = [key for key in each.left if removal.value_of_left(key) != GONE]
+        for bucket in range(BUCKETS):
+            digests, numbers = self._people.bucket(bucket)
+            if not all_accepted:
+                of_people = {key: marks[number] for key, number in numbers.items()}
+                digests = {
+                    key: digest if of_people[key] == ACCEPTED else IN_DOUBT
+                    for key, digest in digests.items()
+                    if of_people[key] != REJECTED
+                }
+            digests |= dict.fromkeys(others.get(bucket, ()), IN_DOUBT)
+            times: Any = repeat(state.began_at, len(digests))
+            if knows_people:
+                stored = state.bucket(bucket)
+                since = stored.since()
+                times = [(is_member(stored.values.get(key)) and since.get(key)) or state.began_at for key in digests]
+            yield bucket, (list(digests), digests.values(), times)
 
     def new_exclusion(self, number: int) -> str:
         """Return the name of a new exclusion list."""
@@ -544,10 +484,8 @@ class ComparedAudience(Audience):
     def _complete(self, state: AudienceState) -> None:
         """Compare the lists with the state, and store what the next run compares them with."""
         ledger = state.ledger
-        if self._exact and ledger.send_list_name:
-            expected = {ledger.send_list_name: ledger.listed}
-            expected |= {each.name: each.sure for each in ledger.exclusions if each.name}
-            differs = self._settle(expected)
+        if self._exact:
+            differs = self._settle({name: least for name, (least, _) in ledger.expected().items()})
             if differs and not self._new_list:
                 ledger.settings = ""
                 state.save()
@@ -564,9 +502,8 @@ class ComparedAudience(Audience):
         state.save()
 
     def _store_dates(self, state: AudienceState) -> None:
-        ledger = state.ledger
-        names = [ledger.send_list_name, *(each.name for each in ledger.exclusions if each.name)]
-        ledger.modified, ledger.complete = modify_dates(self.task.hook.get_conn(), names), True
+        if self._exact:
+            state.ledger.modified = modify_dates(self.task.hook.get_conn(), state.ledger.expected())
 
     def _settle(self, expected: dict[str, int]) -> str:
         """Wait until the lists have as many contacts as expected; return how they differ, or empty text."""
@@ -581,9 +518,13 @@ class ComparedAudience(Audience):
             self.task.log.warning("%s: with a state, the next run sends everybody.", "; ".join(different))
         return "; ".join(different)
 
-    def _create(self, list_name: str) -> None:
+    def create_list(self, list_name: str) -> None:
         """Create a list that no row was added to, and that a campaign needs."""
         create(self.task.hook.get_conn(), AddList(list_name=list_name, list_description=self.task.list_description))
+
+    def _create_if_empty(self) -> None:
+        if self._new_list and not self.progress.accepted:
+            self.create_list(str(self.new_list))
 
     def _delete_old(self) -> None:
         """Delete the lists of earlier runs; an error is only logged, since the audience is complete."""
@@ -625,7 +566,7 @@ class ComparedAudience(Audience):
             "requests": progress.requests,
             "seconds": seconds,
         }
-        suppressed = [(key, "suppressed") for key in self.suppressed_keys]
+        suppressed = ((key, "suppressed") for key in self.suppressed_keys)
         people = chain(suppressed, chain.from_iterable(self._log)) if outcome == "success" else ()
 
         def store_changes(hook: DbApiHook, now: datetime) -> None:
@@ -637,17 +578,3 @@ class ComparedAudience(Audience):
 
         connect = lambda: task.audience_hook(task.changes_only.sql_conn_id)  # noqa: E731
         store_run(task.log, connect, AUDIENCE_RUNS, task.changes_only.log_table, values, store_changes)
-
-
-def _noting(rejected: set[int], on_reject: Callable[[Reject], None]) -> Callable[[Reject], None]:
-    """Return what is called with each rejected row, and notes its number."""
-
-    def reject(row: Reject) -> None:
-        rejected.add(row.row_number)
-        on_reject(row)
-
-    return reject
-
-
-def _seconds(duration: float | timedelta) -> float:
-    return duration.total_seconds() if isinstance(duration, timedelta) else duration

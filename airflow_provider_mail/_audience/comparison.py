@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain
-from typing import Any, NamedTuple
+from itertools import chain, compress
+from operator import ne
+from typing import NamedTuple
 
-from airflow_provider_mail._audience.rows import BUCKETS, People, digests
+from airflow_provider_mail._audience.rows import BUCKETS, People
 from airflow_provider_mail._audience.state import (
-    NEW,
-    OLD,
+    IN_DOUBT,
     AudienceState,
     Bucket,
     DamagedStateError,
     exclusion_of,
-    is_digest,
-    is_doubtful,
     is_member,
 )
 from airflow_provider_mail._task.storage import Spool
@@ -26,39 +24,31 @@ JOINED, RETURNED, CHANGED, LEFT = "joined", "returned", "changed", "left"
 """What became of a person."""
 
 
-class Change(NamedTuple):
-    """A person of the source whose row the service does not have.
+def operation_of(before: int | None) -> str:
+    """Return what became of a person whose row the service does not have, by the value in the state."""
+    if before is None:
+        return JOINED
+    return CHANGED if is_member(before) else RETURNED
 
-    :param place: of the row in the source.
-    :param before: the value in the state; ``None`` if there was none.
-    :param digest: of the row.
+
+class Differences(NamedTuple):
+    """What differs in a bucket, in columns: an object for each person would take longer than the comparison.
+
+    :param keys: people of the source whose rows the service does not have.
+    :param numbers: of their rows in the source.
+    :param befores: their values in the state; ``None`` if they had none.
+    :param digests: of their rows.
+    :param left: people of the audience whom the source did not return.
+    :param left_values: their values in the state.
     """
 
-    key: bytes
-    line: bytes
-    place: int
-    before: int | None
-    digest: int
-
-    @property
-    def operation(self) -> str:
-        if self.before is None:
-            return JOINED
-        return CHANGED if is_member(self.before) else RETURNED
-
-    @property
-    def doubt(self) -> int:
-        """The value in the state while the row is being sent."""
-        if self.before is None or self.before == NEW:
-            return NEW
-        return OLD if is_member(self.before) else self.before
-
-
-class Absent(NamedTuple):
-    """A person of the state whom the source did not return, and who is not certain to be excluded."""
-
-    key: bytes
-    before: int
+    bucket: int
+    keys: Sequence[bytes]
+    numbers: Sequence[int]
+    befores: Sequence[int | None]
+    digests: Sequence[int]
+    left: Sequence[bytes] = ()
+    left_values: Sequence[int] = ()
 
 
 class Comparison:
@@ -70,90 +60,79 @@ class Comparison:
 
     def __init__(self, people: People, state: AudienceState | None, others: Sequence[AudienceState] = ()) -> None:
         self._people = people
-        self._is_new = state is None
-        self._changes: Spool[tuple[int, tuple[Sequence[Any], ...]]] = Spool()
-        self._absent: Spool[tuple[int, list[Absent]]] = Spool()
+        self.knows_people = state is not None
+        self._has_excluded = state is not None and state.ledger.excluded > 0
+        self._differences: Spool[Differences] = Spool()
         self._away: Spool[list[tuple[bytes, int]]] = Spool()
         self.counts: Counter[str] = Counter()
         self.size_before = 0
         """Number of people who were in the audience."""
+        self.repeated = people.count - len(people.unknown)
+        """Rows of people who have a later row."""
         buckets = iter(()) if state is None else state.buckets()
         last_began = 0 if state is None else state.ledger.last_began
         stored = next(buckets, None)
         for number in range(BUCKETS):
-            bucket = Bucket(())
+            values: dict[bytes, int] = {}
             if stored is not None and stored[0] == number:
-                bucket = stored[1]
+                values = stored[1].values
                 stored = next(buckets, None)
-            for other in others:
-                _forget_overwritten(bucket.values, other, number, last_began)
-            self._compare(number, bucket.values)
+            overwritten = set[bytes]().union(*(_overwritten(values, other, number, last_began) for other in others))
+            self._compare(number, values, overwritten)
 
     def close(self) -> None:
         """Remove the files."""
-        for spool in (self._changes, self._absent, self._away):
-            spool.close()
+        self._differences.close()
+        self._away.close()
 
-    def _compare(self, number: int, values: dict[bytes, int]) -> None:
-        rows = self._people.bucket(number)
-        if self._is_new:
-            self.counts[JOINED] += len(rows)
+    def _compare(self, bucket: int, values: dict[bytes, int], overwritten: set[bytes]) -> None:
+        digests, numbers = self._people.bucket(bucket)
+        self.repeated -= len(digests)
+        if not self.knows_people:
+            self.counts[JOINED] += len(digests)
             return
-        current = dict(zip(rows, digests([line for line, _ in rows.values()]), strict=True))
-        if differing := {key for key, _ in current.items() - values.items()}:
-            changed = [key for key in current if key in differing]
-            befores = [values.get(key) for key in changed]
-            returned = sum(before is not None and not is_member(before) for before in befores)
-            joined = befores.count(None)
-            self.counts.update({JOINED: joined, RETURNED: returned, CHANGED: len(changed) - joined - returned})
-            lines, places = zip(*map(rows.__getitem__, changed), strict=True)
-            # Columns: pickling an object for each change takes longer than the rest of the comparison.
-            self._changes.add((number, (changed, lines, places, befores, [current[key] for key in changed])))
-        absent: list[Absent] = []
-        for key in values.keys() - rows.keys():
-            value = values[key]
-            if is_member(value):
-                self.counts[LEFT] += 1
-            if is_member(value) or is_doubtful(value):
-                absent.append(Absent(key, value))
-        if absent:
-            self._absent.add((number, sorted(absent)))
-        away = [(key, value) for key, value in values.items() if not is_digest(value)]
-        away = [(key, value) for key, value in away if exclusion_of(value) is not None]
+        seen = values | dict.fromkeys(overwritten, IN_DOUBT) if overwritten else values
+        keys = list(compress(digests, map(ne, map(seen.get, digests), digests.values())))
+        befores = list(map(values.get, keys))
+        joined, returned = befores.count(None), 0
+        if self._has_excluded:
+            returned = sum(exclusion_of(before) is not None for before in befores)
+        self.counts.update({JOINED: joined, RETURNED: returned, CHANGED: len(keys) - joined - returned})
+        left = sorted(key for key in values.keys() - digests.keys() if is_member(values[key]))
+        self.counts[LEFT] += len(left)
+        if keys or left:
+            columns = (list(map(column.__getitem__, keys)) for column in (numbers, digests))
+            left_values = list(map(values.__getitem__, left))
+            self._differences.add(Differences(bucket, keys, next(columns), befores, next(columns), left, left_values))
+        away = [item for item in values.items() if item[1] < IN_DOUBT] if self._has_excluded else []
         if away:
             self._away.add(away)
         self.size_before += len(values) - len(away)
 
-    def changes(self) -> Iterator[tuple[int, list[Change]]]:
-        """Yield the changes by bucket."""
-        for number, columns in self._changes:
-            yield number, list(map(Change, *columns))
-        for number in range(BUCKETS) if self._is_new else ():
-            yield number, [Change(key, *row, None, 0) for key, row in self._people.bucket(number).items()]
+    def differences(self) -> Iterator[Differences]:
+        """Yield what differs, by bucket."""
+        yield from self._differences
+        for bucket in () if self.knows_people else range(BUCKETS):
+            digests, numbers = self._people.bucket(bucket)
+            yield Differences(
+                bucket, list(digests), list(numbers.values()), [None] * len(digests), list(digests.values())
+            )
 
-    def absent(self) -> Iterator[tuple[int, list[Absent]]]:
-        """Yield by bucket the people who are to be removed."""
-        yield from self._absent
-
-    def away(self, numbers: Iterable[int]) -> Iterator[bytes]:
-        """Yield the people who were, or may be, on some exclusion lists."""
-        wanted = set(numbers)
+    def away(self, number: int, but: Collection[bytes]) -> Iterator[bytes]:
+        """Yield the people who were on an exclusion list, but for some."""
         for key, value in chain.from_iterable(self._away):
-            if exclusion_of(value) in wanted:
+            if exclusion_of(value) == number and key not in but:
                 yield key
 
 
-def _forget_overwritten(values: dict[bytes, int], other: AudienceState, number: int, last_began: int) -> None:
-    """Mark members whose values at the service may be another audience's: of a contact, the last ones count."""
+def _overwritten(values: dict[bytes, int], other: AudienceState, number: int, last_began: int) -> set[bytes]:
+    """Return members whose values at the service may be another audience's: of a contact, the last ones count."""
     bucket = Bucket(())
     # It may be written meanwhile, and is none of this run's.
     with suppress(DamagedStateError):
         bucket = other.bucket(number)
-    since: dict[bytes, int] | None = None
+    found, since = set[bytes](), bucket.since()
     for key, value in bucket.values.items() - values.items():
-        if is_digest(values.get(key, 0)):
-            if exclusion_of(value) is not None:
-                since = bucket.since() if since is None else since
-                if since.get(key, 0) < last_began:
-                    continue
-            values[key] = OLD
+        if values.get(key, IN_DOUBT) >= 0 and (is_member(value) or since.get(key, 0) >= last_began):
+            found.add(key)
+    return found

@@ -13,8 +13,9 @@ import struct
 import time
 import zlib
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import compress
 from secrets import token_hex
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -27,59 +28,51 @@ if TYPE_CHECKING:
     from airflow_provider_mail.api.config import ClientConfig
     from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
 
-NEW, OLD, GONE = 1, 2, 3
-"""Who may be on the list with unknown values, who is, and who is not in the state any more. Others: `excluded_on`."""
+VERSION = 2
+"""Of the stored shapes. Everybody is sent if the state has another one."""
 
-_FIRST_EXCLUDED = 16
-_FIRST_DIGEST = 1 << 63
+IN_DOUBT, GONE = -1, -2
+"""Who may be on the list, with unknown values, and who is not in the state any more. Others: digests, from 0, and
+`excluded_on`."""
+_FIRST_EXCLUDED = -16
 
 CLAIM_SECONDS = 24 * 3600
 """Seconds after which a run that Airflow does not know any more has ended."""
 
 MAX_ADDED = 0.25
 """The share of added people from which a bucket is written anew; that of a bucket differs, so not all are at once."""
+MAX_PARTS = 40
 SMALL = 300
 """The number of people up to which a bucket is always written anew."""
 MAX_RUNS = 100
 """Runs of which the ledger has the time and the id."""
 
 
-def excluded_on(number: int, *, doubtful: bool = False) -> int:
-    """Return the value of a person on an exclusion list, by its number; also of one who may be."""
-    return _FIRST_EXCLUDED + 2 * number + doubtful
+def excluded_on(number: int) -> int:
+    """Return the value of a person on an exclusion list, by its number."""
+    return _FIRST_EXCLUDED - number
 
 
-def exclusion_of(value: int) -> int | None:
-    """Return the number of the exclusion list that a person is, or may be, on; ``None`` if on none."""
-    return (value - _FIRST_EXCLUDED) // 2 if _FIRST_EXCLUDED <= value < _FIRST_DIGEST else None
+def exclusion_of(value: int | None) -> int | None:
+    """Return the number of the exclusion list that a person is on; ``None`` if on none."""
+    return None if value is None or value > _FIRST_EXCLUDED else _FIRST_EXCLUDED - value
 
 
-def is_doubtful(value: int) -> bool:
-    """Return whether a person may be on an exclusion list, or not."""
-    return bool(value & 1)
-
-
-def is_digest(value: int) -> bool:
-    """Return whether a person has the row of this digest."""
-    return value >= _FIRST_DIGEST
-
-
-def is_member(value: int) -> bool:
+def is_member(value: int | None) -> bool:
     """Return whether a person is in the audience, or may be."""
-    return value in (NEW, OLD) or is_digest(value)
+    return value is not None and value >= IN_DOUBT
 
 
 @dataclass(slots=True)
 class Exclusion:
     """An exclusion list.
 
-    :param sure: the number of people who are on it.
-    :param doubtful: the number of people who may be.
+    :param name: empty if people are on the list who must not be: it is made anew for the others.
+    :param count: the number of people who must be on it.
     """
 
     name: str
-    sure: int = 0
-    doubtful: int = 0
+    count: int = 0
 
 
 @dataclass
@@ -88,19 +81,20 @@ class Ledger:
 
     :param settings: what makes a state another one's: see `settings_of`.
     :param mapping: what makes the digests of two audiences comparable: see `mapping_of`.
-    :param listed: the number of people who are on the list that campaigns are sent to.
-    :param doubtful: the number of people who may be.
+    :param complete: whether the last run has stored all that it did.
+    :param sure: the number of people whose rows the service has accepted.
+    :param in_doubt: the number of people who may be on the list.
     :param modified: when the service says that each list was last changed, after the last run.
     :param suppressed: people whom the user's tables left out. Default: not known.
     """
 
+    version: int = VERSION
     settings: str = ""
     mapping: str = ""
     complete: bool = False
     send_list_name: str = ""
-    listed: int = 0
-    doubtful: int = 0
-    size: int = 0
+    sure: int = 0
+    in_doubt: int = 0
     exclusions: list[Exclusion] = field(default_factory=list)
     parts: str = ""
     modified: dict[str, str] = field(default_factory=dict)
@@ -114,26 +108,30 @@ class Ledger:
         if value is None or value == GONE:
             return
         if (number := exclusion_of(value)) is not None:
-            exclusion = self.exclusions[number]
-            if is_doubtful(value):
-                exclusion.doubtful += by
-            else:
-                exclusion.sure += by
+            self.exclusions[number].count += by
+        elif value == IN_DOUBT:
+            self.in_doubt += by
         else:
-            self.size += by
-        if value == NEW:
-            self.doubtful += by
-        else:
-            self.listed += by
+            self.sure += by
+
+    @property
+    def size(self) -> int:
+        return self.sure + self.in_doubt
+
+    @property
+    def excluded(self) -> int:
+        return sum(exclusion.count for exclusion in self.exclusions)
+
+    def expected(self) -> dict[str, tuple[int, int]]:
+        """Return how many contacts each list has at least and at most."""
+        on_list = self.sure + self.excluded
+        ranges = {self.send_list_name: (on_list, on_list + self.in_doubt)} if self.send_list_name else {}
+        return ranges | {each.name: (each.count, each.count) for each in self.exclusions if each.name}
 
     @property
     def last_began(self) -> int:
         """When the last run began, in seconds since 1970."""
         return self.runs[-1][0] if self.runs else 0
-
-    @property
-    def excluded(self) -> int:
-        return sum(exclusion.sure + exclusion.doubtful for exclusion in self.exclusions)
 
 
 class DamagedStateError(Exception):
@@ -144,44 +142,39 @@ class Bucket:
     """The people of a bucket.
 
     :param values: the value of each person, by key.
-    :param added: the number of entries that were added since the bucket was last written anew.
     """
 
     def __init__(self, contents: Iterable[bytes]) -> None:
         self._parts = [_unpacked(content) for content in contents]
+        self.sizes = [len(keys) for keys, _, _ in self._parts]
         self.values: dict[bytes, int] = {}
         for keys, values, _ in self._parts:
             self.values.update(zip(keys, values, strict=True))
         if self._parts[1:]:
             self.values = {key: value for key, value in self.values.items() if value != GONE}
-        self.added = sum(len(keys) for keys, _, _ in self._parts[1:])
 
     def since(self) -> dict[bytes, int]:
         """Return since when each person is where they are, in seconds since 1970."""
         since: dict[bytes, int] = {}
         for keys, _, times in self._parts:
-            since.update((key, time_) for key, time_ in zip(keys, times, strict=True) if time_)
+            changed = zip(keys, times, strict=True)
+            since.update(changed if not since else ((key, time_) for key, time_ in changed if time_))
         return since
 
-    def is_due(self, bucket: int, further: int) -> bool:
-        """Return whether the bucket is to be written anew rather than to be added to."""
-        size = len(self._parts[0][0]) if self._parts else 0
-        return size + further < SMALL or (self.added + further) > size * MAX_ADDED * (0.6 + bucket % 8 / 10)
+
+Columns = tuple[Sequence[bytes], Iterable[int], Iterable[int]]
+"""Keys, values, and since when; 0 if that did not change."""
 
 
-Entry = tuple[bytes, int, int]
-"""Key, value, and since when; 0 if that did not change."""
-
-
-def _packed(entries: Iterable[Entry]) -> bytes:
-    keys, values, times = zip(*entries, strict=True)
-    numbers = array("Q", values).tobytes() + array("I", times).tobytes()
+def _packed(columns: Columns) -> bytes:
+    keys, values, times = columns
+    numbers = array("q", values).tobytes() + array("I", times).tobytes()
     return struct.pack("<I", len(keys)) + numbers + zlib.compress(b"\n".join(keys), 1)
 
 
 def _unpacked(content: bytes) -> tuple[list[bytes], array[int], array[int]]:
     (count,) = struct.unpack_from("<I", content)
-    values, times = array("Q", content[4 : 4 + 8 * count]), array("I", content[4 + 8 * count : 4 + 12 * count])
+    values, times = array("q", content[4 : 4 + 8 * count]), array("I", content[4 + 8 * count : 4 + 12 * count])
     return zlib.decompress(content[4 + 12 * count :]).split(b"\n"), values, times
 
 
@@ -208,6 +201,7 @@ class AudienceState:
         """The size that the row shows, also when the state cannot be trusted."""
         self._claimant = claimant
         self._tags: dict[tuple[int, int], bytes] = {}
+        self._sizes: dict[int, list[int]] = {}
 
     def claim(self) -> None:
         """Read the row of the audience, and keep other runs from it.
@@ -258,6 +252,7 @@ class AudienceState:
         self._tags.clear()
         for number, parts in self.store.buckets(self.header.generation):
             bucket = self._bucket(parts)
+            self._sizes[number] = bucket.sizes
             for _, part, sealed in parts:
                 self._tags[number, part] = tag_of(sealed)
             yield number, bucket
@@ -280,41 +275,43 @@ class AudienceState:
     def change(self, changes: Iterable[tuple[int, list[Step]]], *, anew: bool = False) -> None:
         """Store values of people, and the ledger.
 
-        :param changes: by bucket.
+        :param changes: by bucket, after all were read.
         :param anew: write the buckets anew, so that nobody is in an earlier part.
         """
         if not self.writes:
             return
         parts: list[StoredPart] = []
         replaced: list[int] = []
-        for number, people in changes:
-            if not people:
+        for number, steps in changes:
+            if not steps:
                 continue
-            for before, value in [(before, value) for _, before, value, _ in people if not _stays(before, value)]:
+            for before, value in [step[1:3] for step in steps if step[1] is None or step[1] < 0 or step[2] < 0]:
                 self.ledger.count(before, -1)
                 self.ledger.count(value, 1)
-            bucket = self.bucket(number) if anew or self._may_be_due(number, len(people)) else None
-            entries: list[Entry] = [(key, value, since) for key, _, value, since in people]
-            if bucket is not None and (anew or bucket.is_due(number, len(people))):
+            columns: Any = zip(*steps, strict=True)
+            keys, _, values, times = columns
+            if anew or self._is_due(number, len(keys)):
                 replaced.append(number)
-                since = bucket.since()
-                values = bucket.values | {key: value for key, value, _ in entries}
-                since |= {key: when for key, _, when in entries if when}
-                entries = [(key, value, since.get(key, 0)) for key, value in values.items() if value != GONE]
+                bucket = self.bucket(number)
+                since = bucket.since() | {key: when for key, when in zip(keys, times, strict=True) if when}
+                after = bucket.values | {key: value for key, value in zip(keys, values, strict=True) if value != GONE}
+                for key in compress(keys, map(GONE.__eq__, values)):
+                    after.pop(key, None)
+                keys, values, times = list(after), after.values(), map(since.__getitem__, after)
             part = 1 + max((part for stored, part in self._tags if stored == number), default=-1)
             if number in replaced:
                 self._tags = {place: tag for place, tag in self._tags.items() if place[0] != number}
-            if entries:
-                parts.append(self._sealed(self.header.generation, number, part, entries))
+            if keys:
+                parts.append(self._sealed(self.header.generation, number, part, (keys, values, times)))
         self._store(parts=parts, replaced=replaced)
 
-    def _may_be_due(self, number: int, further: int) -> bool:
-        # A look at the bucket takes time: only when it may have grown by enough.
-        parts = sum(1 for stored, _ in self._tags if stored == number)
-        mean = (self.ledger.size + self.ledger.excluded) / 64
-        return mean < 2 * SMALL or further > 0.1 * mean or parts % 5 == 4
+    def _is_due(self, number: int, further: int) -> bool:
+        """Return whether a bucket is to be written anew rather than to be added to."""
+        first, *added = self._sizes.get(number) or [0]
+        few = first * MAX_ADDED * (0.6 + number % 8 / 10)
+        return first + further < SMALL or sum(added) + further > few or len(added) > MAX_PARTS + number % 8
 
-    def replace(self, buckets: Iterable[tuple[int, list[Entry]]], ledger: Ledger) -> None:
+    def replace(self, buckets: Iterable[tuple[int, Columns]], ledger: Ledger) -> None:
         """Store all people anew.
 
         :param buckets: by number; read while they are stored.
@@ -325,14 +322,13 @@ class AudienceState:
         generation = token_hex(8)
         self.ledger = ledger
         parts = []
-        for number, entries in buckets:
-            others = [value for _, value, _ in entries if value < _FIRST_DIGEST]
-            ledger.size += len(entries) - len(others)
-            ledger.listed += len(entries) - len(others)
-            for value in others:
-                ledger.count(value, 1)
-            if entries:
-                parts.append(self._sealed(generation, number, 0, entries))
+        for number, (keys, values, times) in buckets:
+            numbers = array("q", values)
+            doubtful = numbers.count(IN_DOUBT)
+            ledger.in_doubt += doubtful
+            ledger.sure += len(keys) - doubtful
+            if keys:
+                parts.append(self._sealed(generation, number, 0, (keys, numbers, times)))
         self._store(parts=parts, generation=generation)
 
     def save(self) -> None:
@@ -352,8 +348,8 @@ class AudienceState:
             **changes,
         )
 
-    def _sealed(self, generation: str, bucket: int, part: int, entries: Iterable[Entry]) -> StoredPart:
-        sealed = self.key.seal(_packed(entries), _place(generation, bucket, part))
+    def _sealed(self, generation: str, bucket: int, part: int, columns: Columns) -> StoredPart:
+        sealed = self.key.seal(_packed(columns), _place(generation, bucket, part))
         self._tags[bucket, part] = tag_of(sealed)
         return bucket, part, sealed
 
@@ -372,17 +368,14 @@ class AudienceState:
             self.header = self.store.change(self.header, **changes)
 
 
-def _stays(before: int | None, value: int) -> bool:
-    """Return whether a person is on the list before and after, so that no number changes."""
-    return before is not None and (before == OLD or is_digest(before)) and (value == OLD or is_digest(value))
-
-
 def read_ledger(key: AudienceKey, header: Header) -> Ledger:
     """Decrypt the ledger of an audience.
 
     :raises ValueError: when that fails.
     """
     content = json.loads(key.unseal(header.ledger, _place(header.generation, header.audience_id)))
+    if content.get("version") != VERSION:
+        raise ValueError("another version of this package has written it")
     content["exclusions"] = [Exclusion(**exclusion) for exclusion in content["exclusions"]]
     return Ledger(**content)
 

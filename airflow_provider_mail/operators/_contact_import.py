@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail._task.import_rows import Source
     from airflow_provider_mail._task.imports import ImportProgress, StoredImportCheckpoint
     from airflow_provider_mail._task.rejects import RejectSpool
-    from airflow_provider_mail.api.flows.import_contacts import Progress, SelectedRows
+    from airflow_provider_mail.api.flows.import_contacts import ImportCheckpoint, Progress, SelectedRows
     from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
     from airflow_provider_mail.api.flows.validate_rows import Reject
     from airflow_provider_mail.stages import Stage
@@ -213,7 +213,12 @@ class BaseContactImportOperator(SendGuardMixin, BaseInterruptibleOperator):
             batches = self._filtered(source, mapping, progress)
         rows = pick(batches, positions, len(source.columns))
 
-        def send(rows: Rows, plan: ImportPlan, on_reject: Callable[[Reject], None] = spool.add) -> None:
+        def send(
+            rows: Rows,
+            plan: ImportPlan,
+            on_reject: Callable[[Reject], None] = spool.add,
+            memory: ImportCheckpoint | None = checkpoint,
+        ) -> None:
             import_contacts(
                 self.hook.get_conn(),
                 rows,
@@ -221,7 +226,7 @@ class BaseContactImportOperator(SendGuardMixin, BaseInterruptibleOperator):
                 on_reject=on_reject,
                 on_progress=progress.show,
                 progress=progress,
-                memory=checkpoint,
+                memory=memory,
                 interrupt=self.new_interrupt(),
             )
 
@@ -233,7 +238,7 @@ class BaseContactImportOperator(SendGuardMixin, BaseInterruptibleOperator):
             self.log.error(
                 "Import ended early: %s rows read, %s accepted, %s rejected. The next try %s.",
                 *(progress.read, progress.accepted, progress.rejected),
-                "imports everything" if checkpoint is None else "continues after what was accepted",
+                "continues after what was accepted" if checkpoint or self.changes_only else "imports everything",
             )
             raise
         finally:
