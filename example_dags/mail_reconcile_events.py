@@ -8,7 +8,7 @@ from __future__ import annotations
 import pendulum
 from airflow.sdk import DAG
 
-from airflow_provider_mail.operators.events import MailEventsReconcileOperator
+from airflow_provider_mail.operators.events import MailReconcileEventsOperator
 from airflow_provider_mail.transfers.events_to_sql import MailEventsToSqlOperator
 
 with DAG(
@@ -24,7 +24,7 @@ with DAG(
     drain = MailEventsToSqlOperator(task_id="drain", sql_conn_id="warehouse")
 
     # [START howto_reconcile]
-    reconcile = MailEventsReconcileOperator(
+    reconcile = MailReconcileEventsOperator(
         task_id="reconcile",
         sql_conn_id="warehouse",
         # Each day again for a week, in which opens and clicks still arrive.

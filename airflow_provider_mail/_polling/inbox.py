@@ -147,7 +147,8 @@ class InboxWait:
             return self._errors.failed(result, at)
         self._errors.succeeded()
         if result:
-            return PollDecision(WaitStatus.COMPLETE, f"pushes wait in the {self._inbox}", self._inbox._asdict())
+            inbox = {"inbox_conn_id": self._inbox.conn_id, "inbox_table": self._inbox.table}
+            return PollDecision(WaitStatus.COMPLETE, f"pushes wait in the {self._inbox}", inbox)
         return PollDecision(WaitStatus.WAITING, f"no push waits in the {self._inbox}")
 
 

@@ -137,19 +137,20 @@ def sender_in(response: GetSendersResponse, sender_email: str, sender_type: int 
 _CHECKS = ("mx", "spf", "dkim", "dmarc")
 
 Checks: TypeAlias = dict[str, bool]
-"""The results of a sender's checks ``mx``, ``spf``, ``dkim`` and ``dmarc``, and ``valid`` for all of them."""
+"""The results of a sender's checks ``good_mx``, ``good_spf``, ``good_dkim`` and ``good_dmarc``, and ``valid``."""
 
 
 def checks_of(sender: Sender | None) -> Checks | None:
     """Return the results of the service's last checks; ``None`` without a sender."""
     if sender is None:
         return None
-    return {**{name: getattr(sender, f"{name}_status") == 1 for name in _CHECKS}, "valid": sender.is_validate == 1}
+    checks = {f"good_{name}": getattr(sender, f"{name}_status") == 1 for name in _CHECKS}
+    return {"valid": sender.is_validate == 1, **checks}
 
 
 def failed_checks(checks: Checks) -> str:
     """Name the checks that are not good, such as ``MX, SPF``."""
-    return ", ".join(name.upper() for name, good in checks.items() if not good and name != "valid")
+    return ", ".join(name.removeprefix("good_").upper() for name in checks if not checks[name] and name != "valid")
 
 
 def verify_sender(client: Client, from_domain: str, selector: str) -> Checks:
@@ -159,4 +160,5 @@ def verify_sender(client: Client, from_domain: str, selector: str) -> Checks:
     :param selector: selector of the DKIM entry.
     """
     response: VerifySenderResponse = client.send(VerifySender(from_domain=from_domain, selector=selector))
-    return {**{name: getattr(response, f"good_{name}") for name in _CHECKS}, "valid": response.valid}
+    checks: Checks = response.model_dump(exclude={"code", "message"})
+    return checks

@@ -375,4 +375,4 @@ def _email_of(args: Namespace) -> str:
 
 
 def _audience_store(args: Namespace) -> StateStore:
-    return StateStore(sql_hook(args.state_conn_id), args.state_table)
+    return StateStore(sql_hook(args.sql_conn_id), args.table)

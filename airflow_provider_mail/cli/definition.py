@@ -77,8 +77,8 @@ DEAD_LETTERS_TABLE = Arg(
 EMAIL = Arg(("--email",), help="address of the recipient; - reads it from standard input", required=True)
 INBOX_CONN_ID = Arg(("--inbox-conn-id",), help="connection of the inbox ([mail] inbox_conn_id)")
 INBOX_TABLE = Arg(("--inbox-table",), help="table of the inbox ([mail] inbox_table)")
-STATE_CONN_ID = Arg(("--state-conn-id",), help="connection of the database with the states of audiences", required=True)
-STATE_TABLE = Arg(("--state-table",), help="table of audiences (mail_audiences)", default="mail_audiences")
+STATE_CONN_ID = Arg(("--sql-conn-id",), help="connection of the database with the states of audiences", required=True)
+STATE_TABLE = Arg(("--table",), help="table of audiences (mail_audiences)", default="mail_audiences")
 KEEP_DAYS = Arg(("--keep-days",), help="days for which mails are remembered", type=float, required=True)
 AUDIENCE_NAME = Arg(("audience",), help="the audience as status shows it")
 

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from airflow_provider_mail.warehouse.event_counts import CountedOn
     from airflow_provider_mail.warehouse.tables.events import Difference, EventCounts
 
-__all__ = ["MailEventsReconcileOperator"]
+__all__ = ["MailReconcileEventsOperator"]
 
 SHOWN = 20
 """Number of differences in the error and in XCom."""
 
 
-class MailEventsReconcileOperator(MailLineage, SqlTask, BaseMailOperator):
+class MailReconcileEventsOperator(MailLineage, SqlTask, BaseMailOperator):
     """Compare the received events of transactional mail with the daily statistics of the service.
 
     A lost push, a disabled event or a wrong key shows as a difference. Each day and counter is a row of ``table``, even
@@ -45,7 +45,7 @@ class MailEventsReconcileOperator(MailLineage, SqlTask, BaseMailOperator):
 
     .. seealso::
         For more information on how to use this operator, see the guide
-        :ref:`howto/operator:MailEventsReconcileOperator`
+        :ref:`howto/operator:MailReconcileEventsOperator`
         (in the package: ``airflow_provider_mail/docs/events.md``).
 
     :param mail_conn_id: the connection to the service, whose events are compared. Default: ``mail_default``.

@@ -96,7 +96,7 @@ class MailVerifySenderOperator(BaseMailOperator):
         with self.mail_errors():
             response = self.hook.send(self.build_request(VerifySender, context))
         checks: dict[str, bool] = response.model_dump(exclude={"code", "message"})
-        failed = failed_checks({name.removeprefix("good_"): good for name, good in checks.items()})
+        failed = failed_checks(checks)
         if response.valid and not failed:
             self.log.info("All four checks of sender %r are good.", self.from_domain)
         elif self.fail_if_invalid:

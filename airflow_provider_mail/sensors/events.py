@@ -27,7 +27,7 @@ class MailInboxSensor(BaseWaitSensor):
 
     Only the database of the inbox is queried, never the service. The sensor waits for a table that does not exist yet.
 
-    Returns ``conn_id`` and ``table``, which name the inbox.
+    Returns ``inbox_conn_id`` and ``inbox_table``.
 
     .. seealso::
         For more information on how to use this sensor, see the guide

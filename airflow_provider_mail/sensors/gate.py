@@ -30,22 +30,20 @@ CountsFrom: TypeAlias = Literal["statistics", "events"]
 class Limited(NamedTuple):
     """What a limit applies to.
 
-    :param name: of the rate, in log and result.
     :param counters: the counters of the statistics whose sum is limited; none if the statistics have no such counter.
     :param event_code: of the events that count the same; ``None`` if no code does.
     """
 
-    name: str
     counters: tuple[str, ...]
     event_code: str | None
 
 
 LIMITS = {
-    "max_hard_bounce": Limited("hard_bounce", ("hard_bounce",), None),
-    "max_soft_bounce": Limited("soft_bounce", ("soft_bounce",), None),
-    "max_bounce": Limited("bounce", ("hard_bounce", "soft_bounce"), "Bounced"),
-    "max_unsubscribe": Limited("unsubscribe_count", ("unsubscribe_count",), "Unsubscribed"),
-    "max_spam": Limited("spam_reports", (), "SpamReport"),
+    "max_hard_bounce": Limited(("hard_bounce",), None),
+    "max_soft_bounce": Limited(("soft_bounce",), None),
+    "max_bounce": Limited(("hard_bounce", "soft_bounce"), "Bounced"),
+    "max_unsubscribe": Limited(("unsubscribe_count",), "Unsubscribed"),
+    "max_spam": Limited((), "SpamReport"),
 }
 """The limits, by argument."""
 
@@ -208,7 +206,7 @@ class MailStatsGateSensor(MailStatsSettledSensor):
         # A service may count more bounces than mails, and correct a count to less than nothing.
         sent = max(sent, 0)
         rates = [
-            Rate(LIMITS[limit].name, min(max(count, 0), sent), sent, getattr(self, limit), self.confidence)
+            Rate(limit.removeprefix("max_"), min(max(count, 0), sent), sent, getattr(self, limit), self.confidence)
             for limit, count in counts.items()
         ]
         problems += [str(rate) for rate in rates if rate.verdict != "ok"]

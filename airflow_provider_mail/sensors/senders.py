@@ -28,7 +28,7 @@ class MailSenderSensor(BaseWaitSensor):
     the sensor succeeds at once and logs it. A rejected key fails the task at once; after a successful poll, a rejection
     counts as a failed poll, and the connection is read again.
 
-    Returns ``mx``, ``spf``, ``dkim``, ``dmarc`` and ``valid``, all true.
+    Returns ``valid``, ``good_mx``, ``good_spf``, ``good_dkim`` and ``good_dmarc``, all true.
 
     .. seealso::
         For more information on how to use this sensor, see the guide

@@ -47,14 +47,12 @@ class BaseWaitTrigger(BaseTrigger):
         conn_id: str,
         poke_interval: float,
         end_time: float | None,
-        max_poll_errors: int,
         poll_error_timeout: float,
     ) -> None:
         super().__init__()
         self.conn_id = conn_id
         self.poke_interval = poke_interval
         self.end_time = end_time
-        self.max_poll_errors = max_poll_errors
         self.poll_error_timeout = poll_error_timeout
 
     @property
@@ -84,7 +82,7 @@ class BaseWaitTrigger(BaseTrigger):
         from airflow_provider_mail.api.flows.polling import PollDecision, PollErrorBudget, WaitStatus, status_line
 
         # The task polled successfully before it deferred, so a rejection may be temporary.
-        errors = PollErrorBudget(polled_before=True, timeout=self.poll_error_timeout, max_errors=self.max_poll_errors)
+        errors = PollErrorBudget(polled_before=True, timeout=self.poll_error_timeout)
         poller_type, subscription = self.subscription(errors)
         asked_at = 0.0
         async with subscribe(poller_type, self.target, self.poke_interval, subscription) as poller:

@@ -49,7 +49,6 @@ class MailCampaignTrigger(BaseWaitTrigger):
     :param not_before: Unix time, by the local clock, at which a scheduled campaign is sent: until then, it is polled
         only every five minutes. Default: not scheduled.
     :param seen: whether the campaign existed at an earlier poll, so that a missing one ends the wait. Default: false.
-    :param max_poll_errors: the wait fails only after more consecutive failed polls than this. Default: 2.
     :param cancel_on_kill: cancel the campaign when the waiting task is marked failed or success. Needs Airflow 3.3;
         earlier versions do not notify a trigger. Default: false.
     :param poll_error_timeout: the wait fails only after consecutive polls have failed for this many seconds. Default:
@@ -66,7 +65,6 @@ class MailCampaignTrigger(BaseWaitTrigger):
         end_time: float | None = None,
         not_before: float = 0.0,
         seen: bool = False,
-        max_poll_errors: int = 2,
         cancel_on_kill: bool = False,
         poll_error_timeout: float = 600.0,
     ) -> None:
@@ -74,7 +72,6 @@ class MailCampaignTrigger(BaseWaitTrigger):
             conn_id=mail_conn_id,
             poke_interval=poke_interval,
             end_time=end_time,
-            max_poll_errors=max_poll_errors,
             poll_error_timeout=poll_error_timeout,
         )
         self.mail_conn_id = mail_conn_id

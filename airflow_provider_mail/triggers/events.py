@@ -24,7 +24,6 @@ class MailInboxTrigger(BaseWaitTrigger):
     :param poke_interval: seconds between queries; all waits for the same inbox with the same interval share their
         queries. Default: 10.
     :param end_time: Unix time at which the wait times out, even after restarts of the triggerer. Default: never.
-    :param max_poll_errors: the wait fails only after more consecutive failed queries than this. Default: 2.
     :param poll_error_timeout: the wait fails only after consecutive queries have failed for this many seconds. Default:
         600.
     """
@@ -39,14 +38,12 @@ class MailInboxTrigger(BaseWaitTrigger):
         inbox_table: str = "mail_inbox",
         poke_interval: float = 10.0,
         end_time: float | None = None,
-        max_poll_errors: int = 2,
         poll_error_timeout: float = 600.0,
     ) -> None:
         super().__init__(
             conn_id=inbox_conn_id,
             poke_interval=poke_interval,
             end_time=end_time,
-            max_poll_errors=max_poll_errors,
             poll_error_timeout=poll_error_timeout,
         )
         self.inbox_conn_id = inbox_conn_id

@@ -33,7 +33,6 @@ class MailStatsSettledTrigger(BaseWaitTrigger):
     :param poke_interval: seconds between polls; all waits with the same connection and interval share their polls.
         Default: 60.
     :param end_time: Unix time at which the wait times out, even after restarts of the triggerer. Default: never.
-    :param max_poll_errors: the wait fails only after more consecutive failed polls than this. Default: 2.
     :param poll_error_timeout: the wait fails only after consecutive polls have failed for this many seconds. Default:
         600.
     """
@@ -51,14 +50,12 @@ class MailStatsSettledTrigger(BaseWaitTrigger):
         memory: dict[str, Any] | None = None,
         poke_interval: float = 60.0,
         end_time: float | None = None,
-        max_poll_errors: int = 2,
         poll_error_timeout: float = 600.0,
     ) -> None:
         super().__init__(
             conn_id=mail_conn_id,
             poke_interval=poke_interval,
             end_time=end_time,
-            max_poll_errors=max_poll_errors,
             poll_error_timeout=poll_error_timeout,
         )
         self.mail_conn_id = mail_conn_id

@@ -59,7 +59,7 @@ def test_check_says_whether_the_connection_works(command: Command) -> None:
         (("emulator", "--port", "99999"), "'99999' is not a port", 2),
         (("stop",), "Nothing to stop: give --prefix, --all-scheduled or --hold", 1),
         (("stop", "--prefix", "a", "--all-scheduled"), "--prefix and --all-scheduled: give one of them", 1),
-        (("audience", "status"), "--state-conn-id", 2),
+        (("audience", "status"), "--sql-conn-id", 2),
         (("memory", "create"), "[mail] memory_conn_id: there is no memory", 1),
         (("memory", "expire", "--keep-days", "0"), "--keep-days: must be more than 0", 1),
         (("events", "erase", "--email", "ada", *IN_WAREHOUSE), "--email: must be an address", 1),

@@ -172,6 +172,6 @@ def tasks(folder: Path) -> list[tuple[str, str, dict[str, Any]]]:
         ("write_stats", "MailStatsToObjectStorageOperator", MARCH | {
             "path": f"file://{folder}/stats", "file_format": "jsonl"}),
         ("drain_events", "MailEventsToSqlOperator", into | {"inbox_conn_id": "sqlite_everything"}),
-        ("reconcile_events", "MailEventsReconcileOperator", into | MARCH | {"tolerance": 3}),
+        ("reconcile_events", "MailReconcileEventsOperator", into | MARCH | {"tolerance": 3}),
     ]
 # fmt: on

@@ -360,7 +360,7 @@ NEEDED: dict[str, dict[str, Any]] = {kind.__name__: given for kind, given in SMA
     "MailContactsToObjectStorageOperator": {"list_name": "news", "path": "/tmp/lake", "file_format": "jsonl"},
     "MailStatsToObjectStorageOperator": {"path": "/tmp/lake", "file_format": "jsonl"},
     "MailEventsToSqlOperator": CRM | {"inbox_conn_id": "crm"},
-    "MailEventsReconcileOperator": CRM | DAYS,
+    "MailReconcileEventsOperator": CRM | DAYS,
 }
 """Good arguments of each operator."""
 WRONG_VALUES: dict[str, dict[str, list[Any]]] = {
@@ -379,7 +379,7 @@ WRONG_VALUES: dict[str, dict[str, list[Any]]] = {
     "MailEventsToSqlOperator": {
         "inbox_conn_id": ["nowhere", None], "inbox_table": ["mail_events"], "table": ["a b"],
         "dead_letters_table": ["mail_events"], "batch_size": [0, 1.5], "max_pushes": [0], "keep_days": [-1]},
-    "MailEventsReconcileOperator": {
+    "MailReconcileEventsOperator": {
         "counters": [["opens"], "sent_count"], "event_types": [[]], "time_zone": ["Mars/Olympus"], "table": ["a b"],
         "start_day": ["yesterday"], "tolerance": [-1], "tolerance_fraction": [1.5], "lookback_days": [0.5]},
 }
@@ -422,4 +422,4 @@ def test_wrong_arguments_are_named(
 def test_a_day_that_is_not_over_is_not_compared(crm: SqlDatabase) -> None:
     today = str(datetime.datetime.now(datetime.UTC).date())
     arguments = CRM | {"task_id": TASK, "start_day": today}
-    assert "only whole days can be compared" in error_of(lambda: OPERATORS["MailEventsReconcileOperator"](**arguments))
+    assert "only whole days can be compared" in error_of(lambda: OPERATORS["MailReconcileEventsOperator"](**arguments))

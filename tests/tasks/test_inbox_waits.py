@@ -49,7 +49,7 @@ def test_a_push_arrives(run: Run, emulator: Emulator, inbox: Inbox, monkeypatch:
     drained(inbox)
     queries = at_query(monkeypatch, changes={3: lambda: push(inbox, OPENED)})
     done = run(lambda: wait(way))
-    assert (done.returned, len(queries)) == ({"conn_id": "inbox", "table": "mail_inbox"}, 3)
+    assert (done.returned, len(queries)) == ({"inbox_conn_id": "inbox", "inbox_table": "mail_inbox"}, 3)
     assert "no push waits in the inbox 'mail_inbox' of connection 'inbox'" in done.log
     assert emulator.journal.count() == 0
 
@@ -70,7 +70,7 @@ def test_the_configured_inbox_is_the_default(run: Run, warehouse: SqlDatabase, m
     monkeypatch.setenv("AIRFLOW__MAIL__INBOX_TABLE", "pushes")
     push(new_inbox(warehouse, "pushes"), OPENED)
     result = run(lambda: wait("deferrable", inbox_conn_id=None)).returned
-    assert result == {"conn_id": "warehouse", "table": "pushes"}
+    assert result == {"inbox_conn_id": "warehouse", "inbox_table": "pushes"}
 
 
 @retrying
@@ -129,7 +129,7 @@ def test_two_tables_of_one_database_are_two_inboxes(warehouse: SqlDatabase) -> N
             assert not other.done()
         return found
 
-    assert run_trigger(both())["result"] == {"conn_id": "warehouse", "table": "pushes"}
+    assert run_trigger(both())["result"] == {"inbox_conn_id": "warehouse", "inbox_table": "pushes"}
 
 
 def test_the_thread_of_a_query_calls_nothing_of_airflow(

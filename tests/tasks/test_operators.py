@@ -51,7 +51,7 @@ OF_CONTACT = {"contact_email": "ada@example.com"}
 _NEEDED: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("MailCampaignSensor", "MailCancelCampaignOperator", "MailDeleteCampaignOperator",
                      "MailStatsSettledSensor"), OF_NAME),
-    **dict.fromkeys(("MailCampaignStatsToSqlOperator", "MailCampaignsToSqlOperator", "MailEventsReconcileOperator",
+    **dict.fromkeys(("MailCampaignStatsToSqlOperator", "MailCampaignsToSqlOperator", "MailReconcileEventsOperator",
                      "MailEventsToSqlOperator", "MailTransactionalStatsToSqlOperator"), TO_SQL),
     "MailCompareCampaignsOperator": {"stats_a": COUNTED, "stats_b": COUNTED},
     **dict.fromkeys(("MailCreateCampaignOperator", "MailPreflightOperator"), CAMPAIGN),
@@ -431,7 +431,7 @@ REQUESTS: dict[str, type[MailRequest[Any]]] = {
 
 WITHOUT_REQUEST = {
     "MailCampaignSensor", "MailSenderSensor", "MailStatsSettledSensor", "MailStatsToObjectStorageOperator",
-    "MailEventsReconcileOperator", "MailEventsToSqlOperator", "MailInboxSensor", "MailStatsGateSensor",
+    "MailReconcileEventsOperator", "MailEventsToSqlOperator", "MailInboxSensor", "MailStatsGateSensor",
     "MailSendTestOperator", "MailCompareCampaignsOperator", "SqlToMailReportOperator",
 }
 """They have no request of which users give the fields."""

@@ -1,4 +1,4 @@
-"""`MailEventsReconcileOperator`: the events agree with the service's statistics, or it says where they do not."""
+"""`MailReconcileEventsOperator`: the events agree with the service's statistics, or it says where they do not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from airflow_provider_mail.api.webhooks import EventToggles, SaveWebhook
 from airflow_provider_mail.hooks.mail import MailHook
-from airflow_provider_mail.operators.events import MailEventsReconcileOperator
+from airflow_provider_mail.operators.events import MailReconcileEventsOperator
 from airflow_provider_mail.version_compat import AirflowException
 from airflow_provider_mail.webhook.drain import EventTables
 from airflow_provider_mail.webhook.events import Origin, read_push
@@ -55,9 +55,9 @@ def a_day(warehouse: SqlDatabase, emulator: Emulator, **counts: int) -> None:
     counted(emulator, **right | {"unsubscribeCount": 1} | counts)
 
 
-def task(**arguments: Any) -> MailEventsReconcileOperator:
+def task(**arguments: Any) -> MailReconcileEventsOperator:
     given = {"task_id": TASK, "sql_conn_id": "warehouse", "start_day": str(DAY), "end_day": str(DAY)}
-    return MailEventsReconcileOperator(**given | arguments)
+    return MailReconcileEventsOperator(**given | arguments)
 
 
 def differing(**arguments: Any) -> int:

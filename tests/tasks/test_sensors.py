@@ -68,7 +68,7 @@ COUNTS = dict.fromkeys(("click_count", "soft_bounce", "unsent_count", "unsubscri
     "sent_count": 100, "open_count": 7, "hard_bounce": 2}
 RECORD = {"mail_name": "spring", "mail_send_date": SENT.isoformat().replace("+00:00", "Z")}
 SENDER = "mail.example.com"
-CHECKS = dict.fromkeys(("mx", "spf", "dkim", "dmarc", "valid"), True)
+CHECKS = dict.fromkeys(("valid", "good_mx", "good_spf", "good_dkim", "good_dmarc"), True)
 AWAITED = {
     "campaign": Awaited(MailCampaignSensor, GETS, {"mail_name": "spring"}, sent,
                         "campaign 'spring' was never seen: the service has none of", 1,

@@ -88,7 +88,7 @@ OUTCOMES: list[tuple[dict[str, Any], dict[str, int], str | None]] = [
     ({"max_hard_bounce": 0.1, "min_sent": 100}, {"sent": 50}, "min_sent: 50 mails were sent, 100 are needed"),
     (LIMIT, {"sent": 0}, "hard_bounce: 0 of 0 (0.00%), the true share lies between 0.00% and 100.00%"),
     (SOFT, {"softBounce": 50, "unsubscribeCount": 1}, None),
-    (SOFT, {"unsubscribeCount": 20}, "unsubscribe_count: 20 of 1,000"),
+    (SOFT, {"unsubscribeCount": 20}, "unsubscribe: 20 of 1,000"),
     ({"max_bounce": 0.05}, {"hardBounce": 20, "softBounce": 15}, None),
     ({"max_bounce": 0.05}, {"hardBounce": 30, "softBounce": 30}, "bounce: 60 of 1,000 (6.00%)"),
     ({"max_hard_bounce": 0.5, "confidence": 0.999}, {"sent": 4}, "hard_bounce: 0 of 4"),
@@ -142,16 +142,16 @@ def events(**numbers: int) -> list[tuple[Any, ...]]:
 SPAM, EVENTS_ONLY = {"max_spam": 0.01}, {"source": "events", "max_bounce": 0.05, "max_unsubscribe": 0.02}
 IN_EVENTS: list[tuple[dict[str, Any], dict[str, int], str]] = [
     # the limits, the events, what the log says
-    (SPAM, {"Delivered": 1000, "SpamReport": 1}, "spam_reports | 1 of 1,000"),
-    (SPAM, {"Delivered": 1000, "SpamReport": 20}, "not pass: spam_reports: 20 of 1,000"),
+    (SPAM, {"Delivered": 1000, "SpamReport": 1}, "spam | 1 of 1,000"),
+    (SPAM, {"Delivered": 1000, "SpamReport": 20}, "not pass: spam: 20 of 1,000"),
     (SPAM, {}, "not pass: max_spam: mail_events has no event of the campaign"),
     # The statistics count 1,000 mails and 300 bounces.
     (EVENTS_ONLY, {"Delivered": 800, "Bounced": 20, "Unsubscribed": 3, "Opened": 400}, "| bounce | 20 of 800 |"),
     (EVENTS_ONLY, {"Delivered": 800, "Bounced": 60}, "not pass: bounce: 60 of 800 (7.50%)"),
-    (EVENTS_ONLY, {"Delivered": 800, "Unsubscribed": 30}, "not pass: unsubscribe_count: 30 of 800"),
+    (EVENTS_ONLY, {"Delivered": 800, "Unsubscribed": 30}, "not pass: unsubscribe: 30 of 800"),
     (EVENTS_ONLY | {"min_sent": 900}, {"Delivered": 800}, "not pass: min_sent: 800 mails were sent, 900 are needed"),
     (EVENTS_ONLY, {}, "max_bounce, max_unsubscribe: mail_events has no event of the campaign"),
-    (EVENTS_ONLY | SPAM, {"Delivered": 800, "SpamReport": 30}, "not pass: spam_reports: 30 of 800"),
+    (EVENTS_ONLY | SPAM, {"Delivered": 800, "SpamReport": 30}, "not pass: spam: 30 of 800"),
 ]
 
 

@@ -156,17 +156,13 @@ class PollErrorBudget:
     :param polled_before: whether an earlier poll succeeded. A rejection then counts as a failed poll, since a key may
         be rotated while tasks wait; when the first poll is rejected, the wait ends immediately.
     :param timeout: seconds from the first of the consecutive failed polls to the one that ends the wait.
-    :param max_errors: the wait ends only after more consecutive failed polls than this.
     """
 
-    __slots__ = ("_failed", "_max_errors", "_timeout", "polled_before")
+    __slots__ = ("_failed", "_timeout", "polled_before")
 
-    def __init__(
-        self, *, polled_before: bool = False, timeout: float = POLL_ERROR_TIMEOUT, max_errors: int = MAX_POLL_ERRORS
-    ) -> None:
+    def __init__(self, *, polled_before: bool = False, timeout: float = POLL_ERROR_TIMEOUT) -> None:
         self.polled_before = polled_before
         self._timeout = timeout
-        self._max_errors = max_errors
         self._failed = Streak()
 
     @property
@@ -195,7 +191,7 @@ class PollErrorBudget:
             return PollDecision(WaitStatus.REFUSED, str(error), is_seen=False)
         self._failed.extend(at)
         polls, seconds = self._failed.polls, max(0.0, at - self._failed.since)
-        if polls > self._max_errors and seconds >= self._timeout:
+        if polls > MAX_POLL_ERRORS and seconds >= self._timeout:
             return PollDecision(
                 WaitStatus.ERROR if error.temporary else WaitStatus.REFUSED,
                 f"{polls} polls in a row failed, for {seconds:.0f} s (poll_error_timeout: {self._timeout:g} s), "

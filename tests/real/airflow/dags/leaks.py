@@ -122,7 +122,7 @@ with DAG("leaks", schedule=None, max_active_tasks=32, on_failure_callback=notifi
     add("statistics", "MailCampaignStatsToSqlOperator", "code_400", **CRM)
     add("statistics_password", "MailTransactionalStatsToSqlOperator", "emulator", **NOBODY)
     add("drain_password", "MailEventsToSqlOperator", inbox_conn_id="crm_elsewhere", **NOBODY)
-    add("comparison_password", "MailEventsReconcileOperator", "emulator", **NOBODY)
+    add("comparison_password", "MailReconcileEventsOperator", "emulator", **NOBODY)
     for way in (True, False):
         wait = {"deferrable": way, "poke_interval": 1, "poll_error_timeout": 0, "timeout": 30}
         add(f"inbox_password_{way}", "MailInboxSensor", inbox_conn_id="crm_elsewhere", **wait)

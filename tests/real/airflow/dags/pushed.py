@@ -6,7 +6,7 @@ from typing import Any
 
 from airflow.sdk import DAG, Asset, task
 
-from airflow_provider_mail.operators.events import MailEventsReconcileOperator
+from airflow_provider_mail.operators.events import MailReconcileEventsOperator
 from airflow_provider_mail.sensors.events import MailInboxSensor
 from airflow_provider_mail.transfers.events_to_sql import MailEventsToSqlOperator
 
@@ -25,6 +25,6 @@ with DAG("pushed_follow", schedule=[stored_events]):
     counts()
 
 with DAG("pushed_compare", schedule=None, params={"day": ""}):
-    MailEventsReconcileOperator(
+    MailReconcileEventsOperator(
         task_id="compare", sql_conn_id="warehouse", start_day="{{ params.day }}", end_day="{{ params.day }}"
     )
