@@ -12,6 +12,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -292,16 +293,7 @@ class ImportProgress(Progress):
 
     def result(self) -> dict[str, int]:
         """Return the counts for XCom."""
-        return {
-            "read": self.read,
-            "accepted": self.accepted,
-            "accepted_earlier": self.accepted_earlier,
-            "rejected": self.rejected,
-            "opted_out": self.opted_out,
-            "without_address": self.without_address,
-            "requests": self.requests,
-            "requests_with_message": self.requests_with_message,
-        }
+        return {field.name: getattr(self, field.name) for field in fields(Progress) if field.name != "seconds"}
 
     @contextmanager
     def recorded(self, import_id: str, spool: RejectSpool, *, sandbox: bool) -> Iterator[None]:
@@ -330,15 +322,8 @@ class ImportProgress(Progress):
             "import_id": import_id,
             "mail_conn_id": self._task.mail_conn_id,
             "list_name": self._task.list_name or None,
-            "rows_read": self.read,
-            "rows_accepted": self.accepted,
-            "rows_accepted_earlier": self.accepted_earlier,
-            "rows_rejected": self.rejected,
-            "opted_out": self.opted_out,
-            "without_address": self.without_address,
+            **{name if name in IMPORTS.names else f"rows_{name}": count for name, count in self.result().items()},
             "reasons": [{"field": field, "reason": reason, "rows": rows} for field, reason, rows in reasons],
-            "requests": self.requests,
-            "requests_with_message": self.requests_with_message,
             "try_number": self._context["ti"].try_number,
             "seconds": self.seconds,
         }

@@ -232,13 +232,8 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitingMixin, BaseCampaignOpera
                 "at the service whether it reached somebody: they are mailed again if you delete it, or choose another "
                 "mail_name, and clear the task with send_again=True"
             )
-        result: dict[str, Any] = {
-            "mail_name": creation.mail_name,
-            "guid": creation.guid,
-            "adopted": creation.adopted,
-            "incomplete": creation.incomplete,
-            "sandbox": sandbox and not creation.adopted,
-        }
+        result = creation.model_dump(include={"mail_name", "guid", "adopted", "incomplete"})
+        result["sandbox"] = sandbox and not creation.adopted
         if not self.wait_for_completion or self.only_save:
             return result
         if result["sandbox"]:
