@@ -263,7 +263,7 @@ def test_the_memory_is_created_asked_and_deleted(
 
 
 def test_states_are_shown_and_deleted(command: Command, where: dict[str, str]) -> None:
-    options = [text for name, value in where.items() for text in (f"--{name.replace('_', '-')}", value)]
+    options = ["--sql-conn-id", where["state_conn_id"]]
     assert json.loads(command("audience", "status", *options, "-o", "json").out) == []
     done(imported("ada", "bob", **where))
     done(imported("bob", **where), "second")
