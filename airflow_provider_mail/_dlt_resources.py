@@ -12,7 +12,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import chain
 from operator import itemgetter
 from typing import Any, TypeAlias
@@ -73,10 +73,14 @@ class Parts:
     columns: tuple[str, ...]
     find: Callable[[], list[Part]]
     read: Callable[[Part, OnTotal], Pages]
-    now: Callable[[], datetime]
     rule: RemovalRule
     look_up: Callable[[Part, set[Any]], None] | None = None
     whole: Mapping[str, Any] | None = None
+
+
+def now() -> datetime:
+    """Return the time of a run, by the clock that dlt uses for its loads: that of the worker, not the service's."""
+    return datetime.now(UTC)
 
 
 def in_batches(pages: Iterable[list[Row]]) -> Pages:
@@ -210,7 +214,7 @@ def replaced(name: str, table: Table, form: Form, parts: Parts, *, keep_gone: bo
                     yield form(table, [(*row, None) for row in page])
                 known_rows[key] = rows
             if not rows and marks:
-                yield form(table, [_removal_row(table, part, parts.now())])
+                yield form(table, [_removal_row(table, part, now())])
             elif not rows and _exists(schema):
                 # A load of no rows deletes those of the part.
                 yield dlt.mark.materialize_table_schema()

@@ -6,9 +6,8 @@ own transfers load, and each row is built by the same function.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from functools import partial
 from importlib.util import find_spec
 from typing import Any, Literal
@@ -32,6 +31,7 @@ from airflow_provider_mail._dlt_resources import (
     distinct,
     in_batches,
     merged,
+    now,
     objects,
     replaced,
     span,
@@ -50,6 +50,7 @@ from airflow_provider_mail.api.lists import GetLists, find_list
 from airflow_provider_mail.api.senders import GetSenders
 from airflow_provider_mail.api.templates import GetTemplates
 from airflow_provider_mail.api.transactional import GetTransactionalStats
+from airflow_provider_mail.warehouse.errors import UnconfirmedError
 from airflow_provider_mail.warehouse.files import arrow_table
 from airflow_provider_mail.warehouse.request import MAX_REMOVED_FRACTION, RemovalRule
 from airflow_provider_mail.warehouse.table import Table
@@ -154,7 +155,7 @@ def mail_source(
             return DaysToRead((), start_day, end_day, 0)
         rows = stored.rows([day])
         loaded = None if rows is None else [_day(value) for (value,) in rows if value is not None]
-        return days_to_read(mail_conn_id, tables, start_day, source.clock().date(), lookback_days, loaded)
+        return days_to_read(mail_conn_id, tables, start_day, now().date(), lookback_days, loaded)
 
     account = {"mail_conn_id": mail_conn_id}
     own_team = {**account, "team_name": team_name or ""}
@@ -163,7 +164,7 @@ def mail_source(
 
     def whole(name: str, table: Table, read: Callable[[OnTotal], Pages]) -> DltResource:
         parts = Parts(
-            tuple(account), lambda: [account], lambda _, on_total: distinct(table, read(on_total)), source.clock, rule
+            tuple(account), lambda: [account], lambda _, on_total: distinct(table, read(on_total)), rule
         )
         return replaced(name, table, form, parts, keep_gone=keep_gone)
 
@@ -187,7 +188,9 @@ def mail_source(
             "mail_transactional_stats",
             TRANSACTIONAL_STATS,
             form,
-            lambda: source.transactional_stats(days("stats_date", stored_days, "mail_transactional_stats")),
+            lambda: source.transactional_stats(
+                days("stats_date", stored_days, "mail_transactional_stats"), stored_days
+            ),
         ),
         whole("mail_lists", LISTS, source.lists),
         whole("mail_templates", TEMPLATES, source.templates),
@@ -198,7 +201,6 @@ def mail_source(
             (*own_team, "list_name"),
             lambda: [{**own_team, "list_name": name} for name in source.names(contact_lists)],
             source.contacts,
-            source.clock,
             rule,
             look_up=source.check_contacts if max_removed_fraction is None else None,
             whole=own_team if contact_lists == "all" else None,
@@ -229,17 +231,13 @@ class _Source:
         self._team_name = team_name
         self._max_in_flight = max_in_flight
 
-    def clock(self) -> datetime:
-        """Return the service's time, or the local one before the first response."""
-        return self._client.service_clock.now()
-
     def campaigns(self, stored: Stored) -> Pages:
         """Yield all campaigns, and mark those that two readings lack: of the teams whose campaigns are returned."""
         at, team = CAMPAIGNS.names.index("guid"), CAMPAIGNS.names.index("team_name")
         known = stored.rows(["guid", "mail_name", "team_name"], {"gone_at": None}) or []
         guids: set[str] = set()
         teams: set[str] = set()
-        observed_at, lacking = self.clock(), known
+        observed_at, lacking = now(), known
         for reading in (1, 2):
             # Each campaign is returned with its whole content.
             for page in self._pages(GetCampaigns(page_size=100), campaign_row) if lacking or reading == 1 else ():
@@ -260,10 +258,9 @@ class _Source:
         return self._pages(GetTemplates(page_size=100), partial(resource_row, TEMPLATES), on_total)
 
     def senders(self, on_total: OnTotal) -> Pages:
-        began = time.time()
+        values: Part = {"mail_conn_id": self._mail_conn_id, "observed_at": now()}
         records = self._client.send(GetSenders()).mail_from_domains or []
         on_total(len(records))
-        values: Part = {"mail_conn_id": self._mail_conn_id, "observed_at": self._at(began)}
         if records:
             yield [sender_row(record, **values) for record in records]
 
@@ -299,7 +296,8 @@ class _Source:
 
     def campaign_stats(self, days: DaysToRead, stored: Stored) -> Pages:
         name, day = (CAMPAIGN_STATS.names.index(column) for column in ("mail_name", "mail_send_date"))
-        known = stored.rows(["mail_name", "mail_send_date"], {"gone_at": None}) or []
+        known = stored.rows(["mail_name", "mail_send_date", "sent_count"], {"gone_at": None}) or []
+        sent = {row[:2] for row in known if row[2]}
         for first, last in days.windows():
             request = GetCampaignStats(start_date=first, end_date=last)
             read = partial(self._window, partial(campaign_stats, compact=True), request, campaign_stats_row)
@@ -314,45 +312,54 @@ class _Source:
                 self._rule.check(
                     len(inside), len(inside) - len(gone), f"mail_campaign_stats {first} to {last}: ", is_looked_up=True
                 )
-                rows += stored.gone(gone, self.clock())
+                rows += stored.gone(gone, now())
+            self._check_zeros(CAMPAIGN_STATS, rows, ("mail_name", "mail_send_date"), sent)
             days.answered(span(first, last) if rows else ())
             days.loaded(row[day].date() for row in rows if row[day] is not None)
             yield rows
         days.save()
 
-    def transactional_stats(self, days: DaysToRead) -> Pages:
+    def transactional_stats(self, days: DaysToRead, stored: Stored) -> Pages:
         at = TRANSACTIONAL_STATS.names.index("stats_date")
+        sent = {(_day(day),) for day, count in stored.rows(["stats_date", "sent_count"]) or [] if count}
         for first, last in days.windows():
             request = GetTransactionalStats(start_date=first, end_date=last)
             rows = self._window(transactional_stats, request, transactional_stats_row)
+            self._check_zeros(TRANSACTIONAL_STATS, rows, ("stats_date",), sent)
             days.answered(row[at] for row in rows)
             days.loaded(row[at] for row in rows)
             yield rows
         days.save()
 
     def _window(self, flow: Callable[..., list[Any]], request: DateWindow, row: Callable[..., Row]) -> list[Row]:
-        began = time.time()
-        records = flow(self._client, request)
-        values = {"mail_conn_id": self._mail_conn_id, "team_name": self._team_name}
-        observed_at = self._at(began)
-        return [row(record, **values, observed_at=observed_at) for record in records]
+        values = {"mail_conn_id": self._mail_conn_id, "team_name": self._team_name, "observed_at": now()}
+        return [row(record, **values) for record in flow(self._client, request)]
+
+    def _check_zeros(self, table: Table, rows: list[Row], identity: tuple[str, ...], sent: set[Row]) -> None:
+        """Check that no number of sent mails falls to zero: sent mails remain sent.
+
+        :param sent: the identities of the rows that the destination has with sent mails.
+        """
+        places, count = [table.names.index(name) for name in identity], table.names.index("sent_count")
+        fallen = sum(not row[count] and tuple(row[place] for place in places) in sent for row in rows)
+        if fallen and not self._rule.allow_empty:
+            raise UnconfirmedError(
+                f"the numbers of sent mails of {fallen} records would fall to zero. Nothing was loaded; "
+                "allow_empty=True allows it: set it for one run if the service's data is right",
+                before=fallen,
+                after=0,
+            )
 
     def _pages(
         self, request: PagedRequest[Any], row: Callable[..., Row], on_total: OnTotal = lambda total: None
     ) -> Pages:
-        began = time.time()
-        values: Part = {}
+        # One time for all rows: it tells which of them are of the same reading.
+        values: Part = {"mail_conn_id": self._mail_conn_id, "observed_at": now()}
         # A list that grew in the meantime is read again; its records are yielded once.
         pager = Pager(request, Changes.ALLOW_GROWTH)
         pages = concurrent_pages(self._client, pager, self._max_in_flight, on_total=on_total)
         for records in pages:
-            # One time for all rows: it tells which of them are of the same reading.
-            values = values or {"mail_conn_id": self._mail_conn_id, "observed_at": self._at(began)}
             yield [row(record, **values) for record in records]
-
-    def _at(self, began: float) -> datetime:
-        """Return a local time by the service's clock, which is known after the first response."""
-        return datetime.fromtimestamp(began + self._client.service_clock.offset, UTC)
 
 
 def _day(value: Any) -> date:

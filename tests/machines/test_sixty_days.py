@@ -4,33 +4,61 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import closing
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from airflow_provider_mail.warehouse import load as warehouse_load
 from mail_emulator import Emulator
+from tests.machines import sixty_answers
 from tests.machines.sixty_days import Account, World, live
 from tests.support.clock import Clock
 from tests.warehouse.conftest import Warehouse, make_warehouse, warehouse_database, warehouse_maria  # noqa: F401
+from tests.warehouse.test_questions import DATABASES, SESSION
 
 
 def run(
     warehouse: Warehouse, clock: Clock, monkeypatch: pytest.MonkeyPatch, folder: Path, days: int, seed: int
 ) -> World:
-    """Two accounts, one of which has two teams."""
+    """Two accounts, one of which has two teams; dlt reads one of them, too."""
 
     def connect(conn_id: str, service: Emulator, team: str) -> None:
         fields = {"conn_type": "mail", "host": service.base_url, "password": service.api_key}
         value = json.dumps({**fields, "extra": {"team_name": team}})
         monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", value)
 
+    def ask(statement: str) -> list[tuple[Any, ...]]:
+        with closing(warehouse.hook.get_conn()) as connection, closing(connection.cursor()) as cursor:
+            for setting in SESSION.get(warehouse.kind, []):
+                cursor.execute(setting)
+            cursor.execute(statement)
+            return list(cursor.fetchall())
+
     with Emulator() as first, Emulator() as second, Emulator() as third:
         accounts = [Account("mail_default", "", first), Account("mail_default", "Shop", second),
                     Account("mail_shop", "Shop", third)]  # fmt: skip
         world = World(warehouse, accounts, clock, connect, seed, folder)
         monkeypatch.setattr(warehouse_load, "database_time", lambda hook: world.now())
-        live(world, days)
+        if find_spec("dlt") is None:
+            live(world, days)
+        else:
+            from tests.machines.sixty_dlt import Lake
+
+            monkeypatch.setenv("DLT_DATA_DIR", f"{folder / 'dlt'}")
+            monkeypatch.setenv("RUNTIME__DLTHUB_TELEMETRY", "false")
+            lake = Lake(world, accounts[-1], folder / "lake")
+
+            def beside(account: Account) -> None:
+                if account is lake.account and world.chance.random() < 0.5:
+                    lake.load()
+
+            with lake.client:
+                live(world, days, beside)
+        world.load_events()
+        world.answers = sixty_answers.check(world, ask, DATABASES[warehouse.kind])
     return world
 
 

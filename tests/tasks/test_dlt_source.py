@@ -363,6 +363,50 @@ def test_an_answer_that_is_short_twice_is_disproved(duck: Duck, account: Account
     assert duck.query(f"SELECT * EXCLUDE (_dlt_load_id, _dlt_id, observed_at) FROM {table} ORDER BY ALL") == before
 
 
+@pytest.mark.parametrize("table", [COUNTS, DAYS])
+def test_sent_mails_remain_sent(duck: Duck, account: Account, table: str) -> None:
+    account.service.add_campaign("spring", send_date=f"{TODAY - DAY}T08:00:00Z")
+    account.service.set_transactional_day(TODAY - DAY, sentCount=50)
+    account.load(table)
+    account.service.set_campaign_stats("spring", sentCount=0)
+    account.service.set_transactional_day(TODAY - DAY, sentCount=0)
+    with pytest.raises(PipelineStepFailed, match="sent mails of 1 records would fall to zero"):
+        account.load(table)
+    assert duck.query(f"SELECT max(sent_count) > 0 FROM {table}") == [(True,)]
+    account.load(table, allow_empty=True)
+    assert duck.query(f"SELECT max(sent_count) > 0 FROM {table}") == [(False,)]
+
+
+@pytest.mark.parametrize("hours", [-400 * 24, -48, -15, 48])
+def test_a_wrong_clock_of_the_service_moves_no_row(duck: Duck, account: Account, hours: int) -> None:
+    account.service.add_campaign("spring", send_date=f"{TODAY - 2 * DAY}T08:00:00Z")
+    account.load(COUNTS, SNAPSHOTS, snapshots=True)
+    account.service.clock.advance(hours=hours)
+    account.service.clock.freeze()
+    account.service.set_campaign_stats("spring", sentCount=1000, openCount=31)
+    account.load(COUNTS, SNAPSHOTS, snapshots=True)
+    assert duck.query(f"SELECT observed_day, open_count FROM {SNAPSHOTS}") == [(TODAY, 31)]
+    assert duck.query(f"SELECT open_count FROM {COUNTS}") == [(31,)]
+
+
+def test_a_list_is_what_has_its_name_now(duck: Duck, account: Account) -> None:
+    """Renamed, and made again under the name: no contact counts twice."""
+    account.service.add_list("old", count=20)
+
+    def load(**options: Any) -> dict[str, int]:
+        account.load("mail_contacts", contact_lists="all", **options)
+        return dict(duck.query("SELECT list_name, count(DISTINCT id) FROM mail_contacts GROUP BY ALL"))
+
+    assert load() == {"old": 20}
+    account.service.service.store.run("UPDATE lists SET name = 'new' WHERE name = 'old'")
+    assert load() == {"new": 20}
+    account.service.add_list("old", count=5)
+    assert load() == {"new": 20, "old": 5}
+    account.client.send(DeleteList(list_name="new"))
+    account.service.add_list("new", count=12)
+    assert load(max_removed_fraction=1) == {"new": 12, "old": 5}
+
+
 def test_rows_that_were_deleted_from_the_destination_come_back(duck: Duck, account: Account) -> None:
     account.service.add_campaigns(41, first_day=START)
     tables = (COUNTS, DAYS, "mail_campaigns")
