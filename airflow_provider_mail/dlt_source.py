@@ -163,9 +163,7 @@ def mail_source(
     stored_days = Stored("mail_transactional_stats", TRANSACTIONAL_STATS, own_team)
 
     def whole(name: str, table: Table, read: Callable[[OnTotal], Pages]) -> DltResource:
-        parts = Parts(
-            tuple(account), lambda: [account], lambda _, on_total: distinct(table, read(on_total)), rule
-        )
+        parts = Parts(tuple(account), lambda: [account], lambda _, on_total: distinct(table, read(on_total)), rule)
         return replaced(name, table, form, parts, keep_gone=keep_gone)
 
     stats = merged(

@@ -83,6 +83,17 @@ def test_what_the_service_still_has_proves_an_answer_short(
     assert load(service, table, **options)["unchanged"] == 40
 
 
+@pytest.mark.parametrize("mode", ["replace", "upsert"])
+def test_a_renamed_list_that_is_short_twice_ends_no_stay(service: Emulator, warehouse: SqlDatabase, mode: str) -> None:
+    load(service, "mail_contacts", history=True, mode=mode)
+    service.service.store.run("UPDATE lists SET name = 'renamed' WHERE name = 'news'")
+    options = {"list_name": "renamed", "history": True, "mode": mode}
+    with short(service, LIST, 39), pytest.raises(MailIncompleteError, match="that the service returns elsewhere"):
+        load(service, "mail_contacts", **options)
+    assert warehouse.query("SELECT COUNT(*), COUNT(valid_to) FROM mail_contacts_history") == [(40, 0)]
+    assert load(service, "mail_contacts", **options)["left"] == 0
+
+
 def test_what_is_gone_is_removed(service: Emulator, warehouse: SqlDatabase) -> None:
     for table in ("mail_campaign_stats", "mail_campaigns", "mail_contacts"):
         load(service, table)

@@ -123,11 +123,9 @@ class Staged(StagedSql):
         windows: list[Where] = [request.replace_where] if request.replace_where else []
         if request.mark_gone:
             windows = [{**window, str(self.table.gone): None} for window in request.mark_gone.windows()]
-        elif request.history and not windows:
-            windows = [request.history.where]
         columns = self._columns_list(rule.look_up_by, "t.")
         latest = self._observed_at(cursor) if windows else None
-        sample: list[tuple[Any, ...]] = []
+        sample = self.history.sample(cursor, rule.look_up_by) if self.history else []
         for window in windows:
             condition, values = self._stale(self._condition("windows", window, "t."), (), latest)
             cursor.execute(f"{self._select_stale_sql(columns, condition)} LIMIT {SAMPLE - len(sample)}", values)

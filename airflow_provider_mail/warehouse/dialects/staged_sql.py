@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow_provider_mail.api._core.judgement import SAMPLE
 from airflow_provider_mail.warehouse.dialects.base import Condition, Dialect
 from airflow_provider_mail.warehouse.request import LIST_ID, READ_AT, VALID_FROM, VALID_TO, History, LoadRequest, Where
 from airflow_provider_mail.warehouse.table import Column
@@ -226,6 +227,19 @@ class HistoryMerge:
         joined = self._begin(cursor, following)
         self._record(cursor, self._history.list_id, count)
         return joined, left
+
+    def sample(self, cursor: Any, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+        """Return values of some of the rows whose stays would end, whatever name of the list they were loaded by."""
+        if self._history.list_id is None:
+            return []
+        stage, (condition, values) = self._stage, self._valid_now(self._history.list_id)
+        same = " AND ".join(f"c.{name} = t.{name}" for name in ("mail_conn_id", "team_name", self._id))
+        cursor.execute(
+            f"SELECT DISTINCT {stage._columns_list(columns, 'c.')} FROM {self._intervals.target} AS t "
+            f"JOIN {stage.target} AS c ON {same} WHERE {condition} AND NOT {self._is_staged} LIMIT {SAMPLE}",
+            values,
+        )
+        return [*map(tuple, cursor.fetchall())]
 
     def _record(self, cursor: Any, list_id: str, count: int) -> None:
         readings, history = self._readings, self._history
