@@ -119,14 +119,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "page_dead_letters_table": _table("events that could not be read", "mail_dead_letters"),
     "page_event_differences_table": _table("differences between events and statistics", "mail_event_differences"),
     "page_audience_table": _table("runs of audiences: the ``log_table`` of imports", "mail_audience_runs"),
-    "page_rejects_table": _option(
-        "The table of rows that imports rejected: their ``rejects_table``. Empty: none is shown.",
-        example="newsletter_rejects",
-    ),
-    "page_rejects_conn_id": _option(
-        "The connection of the database with ``page_rejects_table``. Empty: ``page_conn_id``.",
-        example="crm",
-    ),
 }
 
 

@@ -3,7 +3,7 @@
     python benchmarks/airflow_page.py [--campaigns 10000] [--days 365] [--contacts 100000] [--rounds 40]
 
 Fills the tables in SQLite and in Postgres: campaigns of a year, each with a snapshot on each of `--days` days after its
-sending; a year of transactional mail, loads, rejected rows, contacts in 20 lists and as many events. Then requests each
+sending; a year of transactional mail, loads, contacts in 20 lists and as many events. Then requests each
 page in turn through the application, with Airflow's authentication, and runs the statements that the page has run by
 themselves: on one open connection of the driver, without a page around them. The CPU time of a page, which other
 processes do not lengthen, is that of the whole process: with SQLite all of it, with Postgres without the server's.
@@ -69,7 +69,7 @@ def main() -> None:
         from tests.support.postgres import PostgresServer
 
         dags.migrate(home / "airflow.db", home)
-        os.environ |= {"AIRFLOW__MAIL__PAGE_CONN_ID": "warehouse", "AIRFLOW__MAIL__PAGE_REJECTS_TABLE": "rejects"}
+        os.environ["AIRFLOW__MAIL__PAGE_CONN_ID"] = "warehouse"
         with PostgresServer(Path(folder) / "data") as server, server.database() as database:
             sqlite = {"conn_type": "sqlite", "host": str(Path(folder) / "warehouse.db")}
             for name, connection in (("SQLite", json.dumps(sqlite)), ("Postgres", database.airflow_connection)):
@@ -80,13 +80,12 @@ def main() -> None:
 
 def fill(options: argparse.Namespace) -> int:
     """Fill the tables; return the number of snapshots."""
-    from airflow_provider_mail._config import setting
     from airflow_provider_mail.plugin.reader import TABLES, Reader
     from airflow_provider_mail.warehouse.load import load
 
     reader = Reader.of_page()
     hook = reader._hook
-    names = {**reader._names, "rejects": setting("page_rejects_table")}
+    names = reader._names
     for table_key, name in names.items():
         load(hook, TABLES[table_key], name, [])
     count = 0
@@ -193,12 +192,6 @@ def tables(options: argparse.Namespace) -> dict[str, Iterator[dict[str, Any]]]:
              "opted_out": 0, "without_address": 0, "requests_with_message": 0, "sandbox": False,
              "try_number": 1, "seconds": 1.5, "finished_at": FIRST + number * day / 20}
             for number in range(7_300)
-        ),
-        "rejects": (
-            {"import_id": f"crm/contacts/manual__{number % 200}", "row_number": number, "field": "email",
-             "file_name": "", "reason": f"reason {number % 7}",
-             "row_json": [], "rejected_at": FIRST + number % 200 * day}
-            for number in range(20_000)
         ),
     }  # fmt: skip
 

@@ -80,26 +80,36 @@ PageNumber = Annotated[int, Query(ge=1, le=100_000)]
 Show: TypeAlias = Callable[..., Mapping[str, Any]]
 
 
-def route(path: str, template: str) -> Callable[[Show], Show]:
+def route(path: str, template: str, *, part: str = "") -> Callable[[Show], Show]:
     """Register a function that returns the values of a template; it runs in a thread of the page's own.
 
-    Its tables (`Grid`) can be downloaded: ``csv=`` in the address names one.
+    Its tables (`Grid`) can be downloaded: ``csv=`` in the address names one. Without data, the page is `show_more`.
+
+    :param part: the path of the part of the page that it belongs to. Default: its own.
     """
 
     def register(show: Show) -> Show:
-        def values(request: Request, /, **arguments: Any) -> Mapping[str, Any]:
+        def values(request: Request, /, **arguments: Any) -> tuple[str, Mapping[str, Any]]:
+            reader = request.state.mail_reader = Reader.of_page()
+            section = next((section for section in sections.SECTIONS if section.path == (part or path[1:])), None)
+            if section and not section.has_data(reader):
+                return "more.html", show_more(request)
+            return template, show(request=request, **arguments)
+
+        def tried_values(request: Request, /, **arguments: Any) -> tuple[str, Mapping[str, Any]]:
             try:
-                return show(request=request, **arguments)
+                return values(request, **arguments)
             except StaleTablesError:  # a table may have been dropped
-                return show(request=request, **arguments)
+                return values(request, **arguments)
 
         def respond(request: Request, /, **arguments: Any) -> Response:
-            shown = {**values(request, **arguments), "menu": sections.menu(Reader.of_page(), Reader.of_rejects())}
+            shown_template, shown = tried_values(request, **arguments)
+            menu = sections.menu(request.state.mail_reader)
             links = access.links_to(render.tasks_in(shown["tables"].values()), request.state.mail_user)
-            return render.page(template, request, **shown, task_links=links)
+            return render.page(shown_template, request, **shown, menu=menu, task_links=links)
 
         def csv(wanted: str, request: Request, /, **arguments: Any) -> Iterator[str]:
-            tables = values(request, **arguments)["tables"].values()
+            tables = tried_values(request, **arguments)[1]["tables"].values()
             table = next((table for table in tables if table.name == wanted), None)
             if table is None:
                 raise HTTPException(404, "This page has no such table.")
@@ -134,7 +144,7 @@ def tables(*grids: Grid | None) -> dict[str, Grid]:
 
 @route("/", "overview.html")
 def show_overview(request: Request) -> Mapping[str, Any]:
-    reader, zone = Reader.of_page(), render.zone_of(request)
+    reader, zone = request.state.mail_reader, render.zone_of(request)
     waits = access.waits(request.state.mail_user)
     counted = overview.counted_lists(reader)
     current, current_count = overview.current(reader, counted)
@@ -142,9 +152,7 @@ def show_overview(request: Request) -> Mapping[str, Any]:
     growth = overview.growth(counted) if counted else None
     return {
         "reader": reader,
-        "has_tables": any(
-            map(reader.has, ("campaign_stats", "campaigns", "contacts", "transactional_stats", "imports", "audience"))
-        ),
+        "has_tables": any(section.tables and section.has_data(reader) for section in sections.SECTIONS),
         "waits": waits,
         "decisions": access.decisions(request.state.mail_user),
         "current_count": current_count,
@@ -173,17 +181,15 @@ def show_campaigns(
     :param account: the connection of an account; empty for all.
     :param page: the number of the page, from 1.
     """
-    reader = Reader.of_page()
-    if not (reader.has("campaign_stats") or reader.has("campaigns")):
-        return {"reader": reader, "matches": None, "tables": {}}
+    reader = request.state.mail_reader
     wanted = campaigns.Filter(q, list_name, first, last, state, account, sort, page)
     matches = campaigns.search(reader, wanted, render.zone_of(request))
-    return {"reader": reader, "matches": matches, "tables": tables(matches.table)}
+    return {"matches": matches, "tables": tables(matches.table)}
 
 
 @route("/campaign", "campaign.html")
 def show_campaign(request: Request, account: Text, name: Text, team: Text = "", guid: Text = "") -> Mapping[str, Any]:
-    reader = Reader.of_page()
+    reader = request.state.mail_reader
     details = campaign.get(reader, (account, team, name), guid)
     if details is None:
         raise HTTPException(404, "There is no such campaign in the tables.")
@@ -191,7 +197,6 @@ def show_campaign(request: Request, account: Text, name: Text, team: Text = "", 
     curve = details.curve
     lines = [("This campaign", curve.opens), ("Median", curve.median)] if curve else []
     return {
-        "reader": reader,
         "campaign": details,
         "task": access.links_to([task], request.state.mail_user).get(task, "") if task else "",
         "platform": access.platform_url(account, details),
@@ -206,11 +211,10 @@ def show_comparison(request: Request, c: Annotated[list[Text], Query()] = []) ->
     :param c: the campaigns: account, team and name, quoted and separated by a slash.
     """
     chosen = campaign.chosen(c)
-    reader = Reader.of_page()
+    reader = request.state.mail_reader
     compared = campaign.compare(reader, chosen[: campaign.COMPARED])
     lines = [(item.title, item.curve.opens) for item in compared if item.curve]
     return {
-        "reader": reader,
         "campaigns": compared,
         "is_cut": len(chosen) > campaign.COMPARED,
         "lines": lines,
@@ -220,53 +224,45 @@ def show_comparison(request: Request, c: Annotated[list[Text], Query()] = []) ->
 
 @route("/lists", "lists.html")
 def show_lists(request: Request) -> Mapping[str, Any]:
-    reader = Reader.of_page()
-    counted = lists.get(reader) if reader.has("contacts") else None
-    return {"reader": reader, "counted": counted, "tables": tables(lists.lists_table(counted) if counted else None)}
+    counted = lists.get(request.state.mail_reader)
+    return {"counted": counted, "tables": tables(lists.lists_table(counted))}
 
 
-@route("/overlaps", "overlaps.html")
+@route("/overlaps", "overlaps.html", part="lists")
 def show_overlaps(request: Request) -> Mapping[str, Any]:
-    reader = Reader.of_page()
-    counted = lists.compare(reader) if reader.has("contacts") else None
-    return {"reader": reader, "counted": counted, "tables": tables(lists.overlaps_table(counted) if counted else None)}
+    counted = lists.compare(request.state.mail_reader)
+    return {"counted": counted, "tables": tables(lists.overlaps_table(counted))}
 
 
 @route("/transactional", "transactional.html")
 def show_transactional(request: Request, account: Text = "") -> Mapping[str, Any]:
-    reader = Reader.of_page()
-    statistics = views.transactional(reader, account)
-    return {"reader": reader, "statistics": statistics, "tables": tables(views.transactional_table(statistics))}
+    statistics = views.transactional(request.state.mail_reader, account)
+    return {"statistics": statistics, "tables": tables(views.transactional_table(statistics))}
 
 
 @route("/loads", "loads.html")
 def show_loads(request: Request) -> Mapping[str, Any]:
-    reader = Reader.of_page()
-    loads = views.loads(reader)
+    loads = views.loads(request.state.mail_reader)
     grids = views.loads_table(loads), views.list_loads_table(loads), views.missing_days_table(loads)
-    return {"reader": reader, "loads": loads, "tables": tables(*grids)}
+    return {"loads": loads, "tables": tables(*grids)}
 
 
 @route("/imports", "imports.html")
 def show_imports(request: Request) -> Mapping[str, Any]:
-    reader, rejects = Reader.of_page(), Reader.of_rejects()
-    latest = imports.get(reader, rejects)
-    grids = tables(imports.imports_table(latest), imports.reasons_table(latest))
-    return {"reader": reader, "rejects": rejects, "latest": latest, "whole_row": imports.WHOLE_ROW, "tables": grids}
+    return {"tables": tables(*imports.imports(request.state.mail_reader))}
 
 
 @route("/audiences", "audiences.html")
 def show_audiences(request: Request) -> Mapping[str, Any]:
-    reader = Reader.of_page()
-    return {"reader": reader, "tables": tables(imports.audiences(reader), imports.audience_runs(reader))}
+    reader = request.state.mail_reader
+    return {"tables": tables(imports.audiences(reader), imports.audience_runs(reader))}
 
 
 @route("/events", "events.html")
 def show_events(request: Request) -> Mapping[str, Any]:
-    reader = Reader.of_page()
+    reader = request.state.mail_reader
     received, differences = views.events(reader), views.differences(reader)
     return {
-        "reader": reader,
         "received": received,
         "differences": differences,
         "inbox": views.inbox(),
@@ -283,7 +279,8 @@ def show_waits(request: Request) -> Mapping[str, Any]:
 @route("/more", "more.html")
 def show_more(request: Request) -> Mapping[str, Any]:
     """Show what the page has no data for, and how to have it."""
-    return {"missing": sections.missing(Reader.of_page(), Reader.of_rejects()), "tables": {}}
+    reader = request.state.mail_reader
+    return {"missing": [part for part in sections.SECTIONS if not part.has_data(reader)], "tables": {}}
 
 
 @app.get("/static/{name}")

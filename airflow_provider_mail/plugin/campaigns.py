@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import chain, islice
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -30,6 +31,8 @@ RATES = (
     ("unsubscribe_rate", "Unsubscribed", "unsubscribe_count", "sent_count"),
 )
 """Name and heading of each rate, the count that it is of, and the count that is the whole."""
+
+_SELECTED = ("mail_conn_id", "team_name", "mail_name", "guid", "sent_at", "mail_status", *COUNTS)
 
 SORTS: Mapping[str, tuple[str, str]] = {
     "sent_at": ("sent_at", "DESC"),
@@ -59,6 +62,9 @@ STATES: Mapping[str, tuple[int, str]] = {
 
 MANY, MANY_ALONE = 10_000, 500
 """Of more tasks than this it is known for a minute which were sent and have no statistics, unless these are many."""
+
+TASKS_AT_ONCE = 10
+"""Batches of a CSV whose tasks are read together: each time, databases read the whole table of tasks."""
 
 _alone: TtlCache[str] = TtlCache(60.0)
 _accounts: TtlCache[Sequence[str]] = TtlCache()
@@ -124,34 +130,39 @@ def search(reader: Reader, wanted: Filter, zone: ZoneInfo) -> Matches:
     accounts = sorted({*_known_accounts(reader), *filter(None, [wanted.account])})
     has_accounts = len(accounts) > 1 and not wanted.account
     matching = _matching(reader, wanted, zone)
-    sums = matching.sums()
+    rows, sums = _page(matching, wanted)
     total = int(sums["total"])
 
     def read_all() -> Iterator[Sequence[Any]]:
-        for batch in matching.all_rows(_order(wanted.sort)):
-            yield from _with_tasks(reader, batch, has_accounts)
+        batches = matching.all_rows(_order(wanted.sort))
+        while rows := list(chain.from_iterable(islice(batches, TASKS_AT_ONCE))):
+            yield from _with_tasks(reader, rows, has_accounts)
 
     table = Grid(
         "campaigns",
         "Campaigns",
         [_column(wanted, *column) for column in COLUMNS],
-        list(_with_tasks(reader, _page(matching, wanted, total), has_accounts)),
+        list(_with_tasks(reader, rows, has_accounts)),
         _total(sums, total) if total > 1 else (),
         read_all,
     )
     return Matches(table, total, accounts, lists(reader), wanted)
 
 
-def _page(matching: _Matching, wanted: Filter, total: int) -> Sequence[Row]:
-    """Read one page, from the end that is nearer: databases sort all rows before it."""
+def _page(matching: _Matching, wanted: Filter) -> tuple[Sequence[Row], Row]:
+    """Read one page, and the number and sums of all that match."""
     start = (wanted.page - 1) * PAGE_SIZE
+    if wanted.is_narrow and (rows := matching.rows_with_sums(_order(wanted.sort), count=PAGE_SIZE, start=start)):
+        return rows, {name: rows[0][f"all_{name}"] for name in ("total", *COUNTS)}
+    sums = matching.sums()
+    total = int(sums["total"])
     count = min(PAGE_SIZE, total - start)
-    if count <= 0:
-        return []
     behind = total - start - count
-    if behind < start:
-        return matching.rows(_order(wanted.sort, is_reversed=True), count=count, start=behind)[::-1]
-    return matching.rows(_order(wanted.sort), count=count, start=start)
+    if count <= 0:
+        return [], sums
+    if behind < start:  # from the end that is nearer: databases sort all rows before a page
+        return matching.rows(_order(wanted.sort, is_reversed=True), count=count, start=behind)[::-1], sums
+    return matching.rows(_order(wanted.sort), count=count, start=start), sums
 
 
 def _order(sort: str, *, is_reversed: bool = False) -> str:
@@ -214,6 +225,20 @@ class _Matching:
     def rows(self, order: str, *, count: int, start: int) -> Sequence[Row]:
         return self.reader.rows(self.statement(order, start + count), self._all_parameters, limit=count, offset=start)
 
+    def rows_with_sums(self, order: str, *, count: int, start: int) -> Sequence[Row]:
+        """Read some rows, each with the number and the sums of all, in one look at the tables."""
+        every = ", ".join(f"SUM({name}) AS all_{name}" for name in COUNTS)
+        tables = common_tables(
+            self.reader,
+            *self.found,
+            f"matching AS ({' UNION ALL '.join(self._parts(', '.join(_SELECTED)))})",
+            f"sums AS (SELECT COUNT(*) AS all_total, {every} FROM matching)",
+        )
+        shown, joined = self._shown()
+        every = ", ".join(f"all_{name}" for name in ("total", *COUNTS))
+        statement = f"{tables} SELECT {shown}, {every} FROM matching AS c CROSS JOIN sums{joined} ORDER BY {order}"
+        return self.reader.rows(statement, self._all_parameters, limit=count, offset=start)
+
     def all_rows(self, order: str) -> Iterator[Sequence[Row]]:
         return self.reader.batches(self.statement(order), self._all_parameters)
 
@@ -233,16 +258,20 @@ class _Matching:
         The parts are sorted one by one, since SQLite takes twice as long to sort a union, and the states are looked up
         for what is left.
         """
-        columns = ("mail_conn_id", "team_name", "mail_name", "guid", "sent_at", "mail_status", *COUNTS)
-        parts = self._parts(", ".join(columns))
+        parts = self._parts(", ".join(_SELECTED))
         if count:
             limited = (self.reader.dialect.limited(f"{part} ORDER BY {order}", count, 0) for part in parts)
             parts = [f"SELECT * FROM ({part}) AS b" for part in limited]
-        shown, joined = ", ".join(columns), ""
-        if _has_states(self.reader):
-            shown = shown.replace("mail_status", "COALESCE(mail_status, x.status) AS mail_status")
-            joined = f" LEFT JOIN states AS x ON {_same('c')}"
+        shown, joined = self._shown()
         return f"{self._tables} SELECT {shown} FROM ({' UNION ALL '.join(parts)}) AS c{joined} ORDER BY {order}"
+
+    def _shown(self) -> tuple[str, str]:
+        """The columns of the result, and the join that their states need."""
+        shown = ", ".join(_SELECTED)
+        if not _has_states(self.reader):
+            return shown, ""
+        state = "COALESCE(mail_status, x.status) AS mail_status"
+        return shown.replace("mail_status", state), f" LEFT JOIN states AS x ON {_same('c')}"
 
     @property
     def _tables(self) -> str:
@@ -332,25 +361,22 @@ def common_tables(reader: Reader, *more: str) -> str:
             "AND sent.mail_name = unsent.mail_name)"
         )
 
-    def alone(status: str, joined: str = "") -> str:
-        return (
-            f"SELECT mail_conn_id, team_name, mail_name, guid, send_by_date_time AS sent_at, {_SUMMED}, mail_status "
-            f"FROM {reader['campaigns'].spelled} AS c WHERE gone_at IS NULL AND mail_status {status} "
-            f"AND {_without_stats(reader, joined)}"
-        )
-
+    columns = f"mail_conn_id, team_name, mail_name, guid, send_by_date_time AS sent_at, {_SUMMED}, mail_status"
     with_state = f" JOIN states AS x ON {_same('s')}"
     tables = [
-        # In this order, SQLite reads the table from its beginning to its end, and not by its key.
-        "unsent AS (SELECT mail_conn_id, team_name, mail_name, MAX(mail_status) AS mail_status "
-        f"{tasks} <> 2 GROUP BY mail_name, team_name, mail_conn_id)",
+        # One look at the table for both that follow.
+        f"not_sent AS (SELECT {columns} {tasks} <> 2)",
+        "unsent AS (SELECT mail_conn_id, team_name, mail_name, MAX(mail_status) AS mail_status FROM not_sent "
+        "GROUP BY mail_name, team_name, mail_conn_id)",
         f"sent AS (SELECT mail_conn_id, team_name, mail_name {tasks} = 2 "
         "AND mail_name IN (SELECT mail_name FROM unsent))",
         "states AS (SELECT mail_conn_id AS account, team_name AS team, mail_name AS name, mail_status AS status "
         f"FROM unsent {without_sent(' AND sent.team_name = unsent.team_name')} "
         "UNION ALL SELECT mail_conn_id, '', mail_name, MAX(mail_status) FROM unsent "
         f"{without_sent('')} GROUP BY mail_conn_id, mail_name HAVING MIN(team_name) <> '')",
-        f"alone AS ({alone(f'= 2{_known_alone(reader)}')} UNION ALL {alone('<> 2', with_state)})",
+        f"alone AS (SELECT {columns} FROM {reader['campaigns'].spelled} AS c WHERE gone_at IS NULL AND mail_status = 2"
+        f"{_known_alone(reader)} AND {_without_stats(reader)} "
+        f"UNION ALL SELECT * FROM not_sent AS c WHERE {_without_stats(reader, with_state)})",
         *more,
     ]
     return f"WITH {', '.join(tables)}"

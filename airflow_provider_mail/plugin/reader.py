@@ -21,7 +21,7 @@ from airflow_provider_mail.warehouse.read import StoredTable, stream_rows
 from airflow_provider_mail.warehouse.request import LOADS, LOADS_NAME
 from airflow_provider_mail.warehouse.table import Table, TableName
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENT_DIFFERENCES, EVENTS
-from airflow_provider_mail.warehouse.tables.imports import AUDIENCE_RUNS, IMPORTS, REJECTS
+from airflow_provider_mail.warehouse.tables.imports import AUDIENCE_RUNS, IMPORTS
 from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS, CONTACTS
 from airflow_provider_mail.warehouse.tables.stats import (
     CAMPAIGN_SNAPSHOTS,
@@ -47,7 +47,6 @@ TABLES: Mapping[str, Table] = {
     "dead_letters": DEAD_LETTERS,
     "event_differences": EVENT_DIFFERENCES,
     "imports": IMPORTS,
-    "rejects": REJECTS,
     "audience": AUDIENCE_RUNS,
     "loads": LOADS,
 }
@@ -88,20 +87,10 @@ class Reader:
         :raises MailConfigError: there is no such database.
         :raises WarehouseError: the name of a table is not valid.
         """
-        names = {what: setting(f"page_{what}_table") for what in TABLES if what not in ("imports", "loads", "rejects")}
+        names = {what: setting(f"page_{what}_table") for what in TABLES if what not in ("imports", "loads")}
         names["snapshots"] = snapshots_name(names["campaign_stats"], names["snapshots"])
         names |= {"imports": setting("imports_table"), "loads": LOADS_NAME}
         return cls(configured_hook("page_conn_id", setting("page_conn_id")), names)
-
-    @classmethod
-    def of_rejects(cls) -> Reader:
-        """Return the reader of the rejected rows.
-
-        :raises MailConfigError: there is no such database.
-        :raises WarehouseError: the name of the table is not valid.
-        """
-        option = "page_rejects_conn_id" if setting("page_rejects_conn_id") else "page_conn_id"
-        return cls(configured_hook(option, setting(option)), {"rejects": setting("page_rejects_table")})
 
     def name(self, what: str) -> str:
         """Return the name of a table as the settings have it."""

@@ -23,6 +23,11 @@ class Section(NamedTuple):
     cure: str = ""
     guide: str = ""
 
+    def has_data(self, reader: Reader) -> bool:
+        if self.label == "Events" and configured_inbox() is not None:
+            return True
+        return not self.tables or any(map(reader.has, self.tables))
+
 
 SECTIONS = (
     Section("./", "Overview"),
@@ -46,7 +51,7 @@ SECTIONS = (
         "It comes with the first numbers that a DAG loads.", "statistics.html",
     ),
     Section(
-        "imports", "Imports", ("imports", "rejects"),
+        "imports", "Imports", ("imports",),
         "How many people each import brought in, and which rows were rejected and why.",
         "Set [mail] imports_conn_id to the connection of this page. The next import appears here.",
         "warehouse.html#imports",
@@ -64,18 +69,7 @@ SECTIONS = (
 )  # fmt: skip
 
 
-def _has(section: Section, reader: Reader, rejects: Reader) -> bool:
-    if section.label == "Events" and configured_inbox() is not None:
-        return True
-    has = (rejects.has(table) if table == "rejects" else reader.has(table) for table in section.tables)
-    return not section.tables or any(has)
-
-
-def menu(reader: Reader, rejects: Reader) -> Sequence[Section]:
+def menu(reader: Reader) -> Sequence[Section]:
     """Return the parts that have data, and where some have none, the page about those."""
-    shown = [section for section in SECTIONS if _has(section, reader, rejects)]
+    shown = [section for section in SECTIONS if section.has_data(reader)]
     return shown if len(shown) == len(SECTIONS) else [*shown, Section("more", "More")]
-
-
-def missing(reader: Reader, rejects: Reader) -> Sequence[Section]:
-    return [section for section in SECTIONS if not _has(section, reader, rejects)]

@@ -269,7 +269,7 @@ def _read_again(letters: Sequence[Row], read: dict[str, str]) -> Iterator[Row]:
     for letter_id, conn_id, received_at, push_id, index, raw, reason in letters:
         if reason != Reason.CONFLICT:  # which can be read, and would be left out again
             with suppress(UnreadableError):
-                row = read_event(raw.encode(), Origin(conn_id, received_at, push_id), index)
+                row = read_event(raw, Origin(conn_id, received_at, push_id), index)
                 read[letter_id] = conn_id
                 yield row
 

@@ -100,9 +100,9 @@ class Person:
         """Return the body of a push without the events about the person; ``None`` when it has none."""
         if not self.is_named_in(body.decode(errors="replace")):
             return None
-        events = split_push(body)
-        kept = [event for event in events if not self.is_in(event.decode(errors="replace"))]
-        return None if len(kept) == len(events) else b"[%b]" % b",".join(kept)
+        events = list(split_push(body))
+        kept = [event for event in events if not self.is_in(event)]
+        return None if len(kept) == len(events) else f"[{','.join(kept)}]".encode(errors="surrogateescape")
 
 
 def _comparable(text: str) -> str:

@@ -63,10 +63,16 @@ _REASONS = frozenset(Reason)
 _MAX_DIGITS = 300
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_SPACE = b" \t\r\n"
+_SPACE = " \t\r\n"
 
-# An object without another one in it, a string, a bracket, a comma; last, the quote of a string that does not end.
-_TOKEN = re.compile(rb'\{(?:[^"{}\[\]]++|"(?:[^"\\]++|\\.)*+")*+\}|"(?:[^"\\]++|\\.)*+"|[\[\]{},"]', re.DOTALL)
+_BETWEEN = re.compile(r"[ \t\r\n]*(?:,[ \t\r\n]*|\]?\Z)?")
+"""What follows an event: a comma, or the end of the push."""
+
+_NEXT_EVENT = re.compile(r"(?<=[}\]])[ \t\r\n]*,[ \t\r\n]*\{")
+"""Where the next event may begin behind a damaged one."""
+
+_DEEP = 500
+"""Characters that cannot be nested too deep for a parser."""
 
 _MAX_COMMAS = 100_000
 """Commas in a push that msgspec may split: it makes an object for each part, and 8 MiB may have millions."""
@@ -132,7 +138,7 @@ def read_push(body: bytes, origin: Origin, reject: Callable[[DeadLetter], None])
 
 
 def begins_as_push(body: bytes) -> bool:
-    return body.removeprefix(_BYTE_ORDER_MARK).lstrip(_SPACE)[:1] == b"["
+    return body.removeprefix(_BYTE_ORDER_MARK).lstrip(_SPACE.encode())[:1] == b"["
 
 
 def count_quickly(body: bytes) -> int | None:
@@ -143,47 +149,39 @@ def count_quickly(body: bytes) -> int | None:
     return None
 
 
-def split_push(body: bytes, most: int | None = None) -> list[bytes]:
-    """Return the texts of the events of a push, also of those that no parser accepts.
+def split_push(body: bytes) -> Iterator[str]:
+    """Yield the texts of the events of a push.
 
-    A push that is cut off ends with a part of an event. What follows the array belongs to its last event, and all of a
-    body that is not an array is one event.
-
-    :param most: stop after this number of events. Default: all.
+    What no parser accepts is one text, up to where the next event may begin. A push that is cut off ends with a part
+    of an event. All of a body that is not an array is one event.
     """
-    body = body.removeprefix(_BYTE_ORDER_MARK)
-    if not begins_as_push(body):
-        return [body]
-    parts: list[bytes] = []
-    start, end = body.index(b"[") + 1, len(body.rstrip(_SPACE)) - 1
-    depth = 0
-    for token in _TOKEN.finditer(body, start):
-        at, char = token.start(), token[0] if token.end() - token.start() == 1 else b""
-        if char == b'"':
-            break
-        if char in (b"[", b"{"):
-            depth += 1
-        elif char == b"]" and not depth and at == end:
-            body = body[:end]
-            break
-        elif char in (b"]", b"}"):
-            depth = max(depth - 1, 0)
-        elif char == b"," and not depth:
-            parts.append(body[start:at].strip(_SPACE))
-            start = token.end()
-            if len(parts) == most:
-                return parts
-    last = body[start:].strip(_SPACE)
-    return [*parts, last] if parts or last else []
+    text = body.removeprefix(_BYTE_ORDER_MARK).decode(errors="surrogateescape").strip(_SPACE)
+    if not text.startswith("["):
+        yield text
+        return
+    at = _event_after(text, 1)
+    while at < len(text):
+        try:
+            end = _DECODER.raw_decode(text, at)[1]
+        except (ValueError, RecursionError) as error:
+            following = _NEXT_EVENT.search(text, getattr(error, "pos", at + _DEEP))
+            end = following.start() if following else len(text)
+        yield text[at:end]
+        at = _event_after(text, end)
 
 
-def read_event(text: bytes, origin: Origin, index: int) -> Row:
+def _event_after(text: str, at: int) -> int:
+    between = _BETWEEN.match(text, at)
+    return between.end() if between else at
+
+
+def read_event(text: str, origin: Origin, index: int) -> Row:
     """Return the row of `EVENTS` for the text of an event.
 
     :raises UnreadableError: it is no event, or cannot be stored.
     """
     try:
-        event = json.loads(text.decode(errors="surrogateescape"), parse_int=_integer)
+        event = _DECODER.decode(text)
     except RecursionError:
         raise UnreadableError(Reason.TOO_DEEP) from None
     except ValueError:
@@ -254,14 +252,16 @@ def _time(value: Any, reason: Reason) -> datetime | None:
         raise UnreadableError(reason) from None
 
 
-def _escaped(text: bytes) -> str:
+def _escaped(text: str) -> str:
     """The text with escapes of JSON for bytes that are not UTF-8, and for NUL."""
-    decoded = text.decode(errors="surrogateescape").encode(errors="backslashreplace").decode()
-    return decoded.replace("\x00", "\\u0000")
+    return text.encode(errors="backslashreplace").decode().replace("\x00", "\\u0000")
 
 
 def _integer(digits: str) -> float:
     return int(digits) if len(digits) <= _MAX_DIGITS else float(digits)  # infinite, which no event may be
+
+
+_DECODER = json.JSONDecoder(parse_int=_integer)
 
 
 def _depth(value: Any, levels: int = MAX_DEPTH) -> int:

@@ -100,8 +100,6 @@ def show_everything(stack: ExitStack, contacts: int, *, keep: bool) -> None:
     settings |= {
         "AIRFLOW__MAIL__IMPORTS_CONN_ID": "warehouse",
         "AIRFLOW__MAIL__PAGE_CONN_ID": "warehouse",
-        "AIRFLOW__MAIL__PAGE_REJECTS_CONN_ID": "crm",
-        "AIRFLOW__MAIL__PAGE_REJECTS_TABLE": "newsletter_rejects",
     }
     settings |= {"DLT_DATA_DIR": str(home.path), "DESTINATION__DUCKDB__CREDENTIALS": str(home.path / "mail.duckdb")}
     airflow = stack.enter_context(Airflow.running(home, **settings))

@@ -128,7 +128,6 @@ def server(airflow_home: object, monkeypatch: pytest.MonkeyPatch, still_clock: o
         monkeypatch.delenv(f"AIRFLOW__MAIL__{name.upper()}", raising=False)
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", f"http://testserver{BASE_PATH}/")
     monkeypatch.setenv("AIRFLOW__MAIL__PAGE_CONN_ID", "warehouse")
-    monkeypatch.setenv("AIRFLOW__MAIL__PAGE_REJECTS_TABLE", "newsletter_rejects")
     with create_session() as session:
         session.execute(update(TaskInstance).values(trigger_id=None))
     forget()

@@ -1,4 +1,4 @@
-"""Tables for the page: campaigns that grow, days of transactional mail, contacts, loads, rejected rows."""
+"""Tables for the page: campaigns that grow, days of transactional mail, contacts, loads, imports."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import datetime
 from typing import Any
 
 from airflow_provider_mail.api.campaigns import Campaign, CampaignStats
-from airflow_provider_mail.api.flows.validate_rows import Reject
 from airflow_provider_mail.api.transactional import TransactionalStats
 from airflow_provider_mail.warehouse.request import Coverage
 from airflow_provider_mail.warehouse.table import Table
@@ -17,7 +16,7 @@ from airflow_provider_mail.warehouse.tables.events import (
     Difference,
     difference_row,
 )
-from airflow_provider_mail.warehouse.tables.imports import AUDIENCE_CHANGES, AUDIENCE_RUNS, IMPORTS, REJECTS, reject_row
+from airflow_provider_mail.warehouse.tables.imports import AUDIENCE_CHANGES, AUDIENCE_RUNS, IMPORTS
 from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS, CONTACTS, campaign_row
 from airflow_provider_mail.warehouse.tables.stats import (
     CAMPAIGN_SNAPSHOTS,
@@ -148,20 +147,8 @@ def fill_events(warehouse: Warehouse) -> None:
     warehouse.load(EVENT_DIFFERENCES, found, "mail_event_differences")
 
 
-def fill_rejects(warehouse: Warehouse) -> None:
-    """Two imports with rejected rows; one row has two invalid fields."""
-    invalid = ((1, "email", "is no address"), (2, "email", "is no address"), (2, "name", "is too long"))
-    rejects = [
-        Reject(row_number=number, field=field, reason=reason, row=("r@planted.example",))
-        for number, field, reason in invalid
-    ]
-    for number, import_id in enumerate(("crm/contacts/manual__1", "crm/contacts/<u>2</u>")):
-        rows = [reject_row(each, import_id=import_id, rejected_at=FIRST + number * DAY) for each in rejects]
-        warehouse.load(REJECTS, rows, "newsletter_rejects")
-
-
 def fill_imports(warehouse: Warehouse) -> None:
-    """The counts of an import that is also in the table of rejected rows, and of one without such a row."""
+    """An import with rejected rows, and one in sandbox mode without any."""
     values = {
         "rows_read": 1234, "rows_accepted_earlier": 0, "requests": 1, "opted_out": 0, "without_address": 0,
         "requests_with_message": 0, "try_number": 1, "seconds": 1.5,
@@ -208,6 +195,5 @@ def fill(warehouse: Warehouse) -> None:
     fill_transactional(warehouse)
     fill_contacts(warehouse)
     fill_events(warehouse)
-    fill_rejects(warehouse)
     fill_imports(warehouse)
     fill_audiences(warehouse)

@@ -27,7 +27,6 @@ SETTINGS = {
     # The connection exists where a test needs it.
     "AIRFLOW__MAIL__INBOX_CONN_ID": "pushes",
     "AIRFLOW__MAIL__PAGE_CONN_ID": "page_warehouse",
-    "AIRFLOW__MAIL__PAGE_REJECTS_TABLE": "newsletter_rejects",
     "AIRFLOW__EMAIL__EMAIL_BACKEND": "airflow_provider_mail.utils.emailer.send_email",
     "AIRFLOW__EMAIL__FROM_EMAIL": "Airflow <news@example.com>",
     # Airflow's own are many, and nobody reads them here.

@@ -307,8 +307,8 @@ ADA, BOB = b'{"Email": "\\u0061da@example.com", "x": ["\\"]},{"]}', b'{"Email": 
         (b"[%b, " + b"[" * 1100 + b"]" * 1100 + b", %b]", b"[" + b"[" * 1100 + b"]" * 1100 + b",%b]"),
         (b'[%b, %b, {"Ema', b'[%b,{"Ema]'),
         (b'[%b, %b, {"Note": "ada@example.com', b"[%b]"),
-        (b"[%b} , %b]]", b"[%b]]"),
-        (b"[%b, %b] ada@example.com", b"[]"),
+        (b"[%b} , %b]]", b"[},%b,]]]"),
+        (b"[%b, %b] ada@example.com", b"[%b]"),
     ],
     ids=["mark", "surrogate", "others", "latin-1", "nested", "cut off", "cut off in hers", "brackets", "trailing"],
 )

@@ -121,7 +121,7 @@ def test_what_cannot_be_read_is_a_dead_letter_beside_the_others(given: Any, reas
 
 @pytest.mark.parametrize(
     "push",
-    [b"", b"{}", b"\xff", b"nonsense", b"[" * 9999, b"null\x00", b"[{}] [{}]", b'["\x00]', b'[{"Email": "Op'],
+    [b"", b"{}", b"\xff", b"nonsense", b"[" * 9999, b"null\x00", b'["\x00]', b'[{"Email": "Op'],
 )
 def test_what_is_no_array_of_events_is_one_dead_letter(push: bytes) -> None:
     rows, (letter,) = read(push)
@@ -130,13 +130,12 @@ def test_what_is_no_array_of_events_is_one_dead_letter(push: bytes) -> None:
     assert "\x00" not in letter.raw
 
 
-@pytest.mark.parametrize("end", ["", ",", ", {", ', {"Note": "', "}]", "] x", ", [[["])
+@pytest.mark.parametrize("end", ["", ",", ", {", ', {"Note": "', "}]", "] x", "] [{}]", ", [[["])
 def test_of_a_push_that_is_cut_off_what_arrived_is_read(end: str) -> None:
     push = f"[{json.dumps(event(1))}, {json.dumps(event(2))}"
     rows, letters = read(f"{push}{end}".encode())
-    expected = 1 if end in ("}]", "] x") else 2
-    assert [row["raw"] for row in rows] == [event(1), event(2)][:expected]
-    assert len(letters) == (end != "")
+    assert [row["raw"] for row in rows] == [event(1), event(2)]
+    assert [letter.raw for letter in letters] == [text for text in [end.lstrip(", ")] if text]
 
 
 def test_an_event_that_is_too_deep_to_be_parsed_is_a_dead_letter() -> None:
@@ -153,7 +152,7 @@ def test_an_event_that_cannot_be_stored_spoils_no_other(push: bytes, odd: bytes)
     assert [row["push_index"] for row in rows] == [1]
     assert letter.index == 0
     with pytest.raises(UnreadableError) as again:
-        read_event(letter.raw.encode(), ORIGIN, 0)
+        read_event(letter.raw, ORIGIN, 0)
     assert again.value.reason == letter.reason
 
 
@@ -164,9 +163,7 @@ def test_a_push_is_split_as_parsers_split_it(push: bytes) -> None:
     except (ValueError, RecursionError):
         return
     if isinstance(events, list):
-        parts = split_push(push)
-        assert [json.loads(part.decode(errors="surrogateescape")) for part in parts] == events
-        assert split_push(push, 2) == parts[:2] or len(parts) < 2
+        assert [json.loads(part) for part in split_push(push)] == events
 
 
 @given(st.binary() | VALUES.map(lambda value: json.dumps(value).encode()) | PUSHES.map(lambda events: body(*events)))
