@@ -12,6 +12,7 @@ import asyncio
 import json
 import re
 import sys
+from collections import Counter
 from typing import Any
 
 from benchmarks.support import content_length
@@ -21,13 +22,13 @@ LIST_NAME = re.compile(rb'"listName":"([^"]*)"')
 
 
 class Lists:
-    """The lists by name, and the number of rows of all imports."""
+    """The lists by name, and the number of rows that each was sent since the last look."""
 
     def __init__(self) -> None:
         self.members: dict[str, set[bytes]] = {}
         self.ids: dict[str, int] = {}
         self.modified: dict[str, int] = {}
-        self.rows = 0
+        self.rows = Counter[str]()
         self.changes = 0
 
     def perform(self, operation: str, body: bytes) -> dict[str, Any]:
@@ -53,16 +54,16 @@ class Lists:
         if operation == "campaign/mail/get":
             return {"mailList": [], "totalRecords": 0}
         if operation == "rows":
-            rows, self.rows = self.rows, 0
+            rows, self.rows = self.rows, Counter()
             return {"rows": rows}
         return {}
 
     def _import(self, body: bytes) -> dict[str, Any]:
         match = LIST_NAME.search(body)
         addresses = ADDRESS.findall(body)
-        self.rows += len(addresses)
         if match:
             name = match[1].decode()
+            self.rows[name] += len(addresses)
             self.members.setdefault(name, set()).update(addresses)
             self.changes += 1
             self.modified[name] = self.changes

@@ -393,7 +393,19 @@ class ComparedAudience(Audience):
         if state.ledger.settings and (TO_SEND in people.marks or comparison.counts[LEFT]):
             # If this process ends, others may change the lists before the next run, which could not tell.
             state.ledger.complete = False
-            state.save()
+            joining = comparison.differences() if deletes_contacts(self.task) and not self._reason else ()
+            # Their contacts are deleted, too, if this process ends and the source does not return them again.
+            state.change(
+                (
+                    each.bucket,
+                    [
+                        (key, None, IN_DOUBT, state.began_at)
+                        for key, before in zip(each.keys, each.befores, strict=True)
+                        if before is None
+                    ],
+                )
+                for each in joining
+            )
         removal = Removal(self, state, people, comparison, excludes=self._exact and not self._reason)
         try:
             send_rows()
@@ -434,13 +446,19 @@ class ComparedAudience(Audience):
 
     def _steps(self, state: AudienceState, removal: Removal) -> Iterator[tuple[int, list[Step]]]:
         began, marks = state.began_at, self._people.marks
+        joined = IN_DOUBT if deletes_contacts(self.task) else None
         for each in self._comparison.differences():
             values: Iterable[int | None] = each.digests
             if not removal.is_done or REJECTED in marks:
                 of_rows = map(marks.__getitem__, each.numbers)
                 values = map(removal.value_of_changed, each.keys, each.befores, each.digests, of_rows)
             steps: list[Step] = [
-                (key, before, value, 0 if before is not None and before >= IN_DOUBT <= value else began)
+                (
+                    key,
+                    joined if before is None else before,
+                    value,
+                    0 if is_member(before) and is_member(value) else began,
+                )
                 for key, before, value in zip(each.keys, each.befores, values, strict=True)
                 if value is not None
             ]

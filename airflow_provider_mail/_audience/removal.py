@@ -93,6 +93,8 @@ class Removal:
             # Until the exclusion list was made anew, the person is on it.
             return digest if self.is_done and mark == ACCEPTED else None
         if mark == REJECTED:
+            if before is None and self._deletes:
+                return GONE
             return self.value_of_left(key) if key in self._rejected else None
         return digest if mark == ACCEPTED else IN_DOUBT
 
