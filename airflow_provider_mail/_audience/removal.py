@@ -143,8 +143,11 @@ class Removal:
             else:
                 self.has_new_list = True
             stay = self._comparison.away(number, returned) if number in anew else ()
-            self._send(chain(stay, leaving if number == self._target else ()), name)
-            names[number] = name
+            people = chain(stay, leaving if number == self._target else ())
+            first = next(people, None)
+            if first is not None:
+                self._send(chain([first], people), name)
+            names[number] = "" if first is None else name
         for number, name in names.items():
             exclusions[number].name = name
 

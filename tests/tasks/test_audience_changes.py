@@ -328,19 +328,34 @@ def test_a_file_of_which_only_changes_are_sent(emulator: Emulator, warehouse: Sq
     assert [result[name] for name in ("read", "rejected", "changed", "left")] == [4, 1, 1, 1]
 
 
-def test_a_retry_sends_the_changes_that_are_in_doubt(emulator: Emulator, audience: Audience) -> None:
-    """Those who were not sent by the run that failed are not sent by its next try."""
-    one: dict[str, Any] = {"chunk_size": 1, "max_in_flight": 1}
-    for run, people in enumerate((NAMES[1:], NAMES[2:])):
-        audience.load(" ".join(people), f"{run}")
-    emulator.faults.add("code_before", IMPORTS, skip=3, **UNAUTHORIZED)
+@pytest.mark.parametrize("before", ["", "ada bob cem"])
+def test_a_retry_sends_what_was_not_accepted(emulator: Emulator, audience: Audience, before: str) -> None:
+    """Also to a new list. Until the exclusion list is made anew, people who came back are on it."""
+    if before:
+        audience.run(before)
+        audience.run("ada cem", "(bob)")
+    emulator.faults.add("code_before", IMPORTS, skip=3, count=None, **UNAUTHORIZED)
+    people = "ada=A bob=B cem eva ann ben"
     with pytest.raises(STOPS):
-        audience.load(ALL + " ann ben cem dan", "2", **one)
-    emulator.journal.clear()
-    result = audience.load(ALL + " ann ben cem dan", "2", **one)
-    assert 0 < emulator.journal.count(IMPORTS) <= 6
-    done(created(result))
-    assert mailed(emulator) == sorted([*NAMES, "ann", "ben", "cem", "dan"])
+        audience.load(people, "failed", chunk_size=1, max_in_flight=1)
+    emulator.faults.clear()
+    audience.run(people, "ann ben bob" if before else "eva ann ben")
+
+
+@pytest.mark.parametrize("status", [-1, 0, 1])
+def test_a_campaign_that_is_still_to_be_sent_keeps_its_lists(
+    emulator: Emulator, audience: Audience, clock: Clock, status: Any
+) -> None:
+    """Whether or not its status is one that the specification names."""
+    emulator.change_settings(scheduled_status=status)
+    lists = audience.load("ada bob")["send_list_names"]
+    done(created(audience.load("ada bob"), "later", send_date="2026-12-31T00:00:00Z"))
+    assert audience.run("ada=A bob", "ada")["send_list_names"] == lists
+    assert audience.run("ada eva", "ada eva")["send_list_names"] != lists
+    clock.sleep(DAY)
+    audience.run("eva", "(ada)")
+    emulator.clock.set("2027-01-01T00:00:00Z")
+    assert mailed(emulator, "later") == ["ada", "bob"]
 
 
 def test_two_runs_at_once(audience: Audience, monkeypatch: pytest.MonkeyPatch) -> None:
