@@ -41,11 +41,12 @@ class MailImportContactsOperator(BaseContactImportOperator):
     number, field and reason; all others are imported, and then the task fails if too many were rejected. A retried task
     does not send rows again that were accepted in earlier tries (Airflow 3.3).
 
-    Returns ``list_name``, ``read``, ``accepted`` (over all tries), ``accepted_earlier`` (those among them that this try
-    did not send), ``rejected``, ``opted_out``, ``without_address``, ``requests`` (of this try),
+    Returns ``list_name``, ``read``, ``accepted`` (over all tries), ``accepted_earlier`` (those among them that this
+    try did not send), ``rejected``, ``opted_out``, ``without_address``, ``requests`` (of this try),
     ``requests_with_message`` (those that the service accepted with a message, which is logged as a warning),
-    ``sandbox``, ``send_list_names`` and ``repel_list_names`` (for a campaign), ``suppressed``, with ``changes_only``
-    also ``joined``, ``changed``, ``left`` and ``size``, and the places of the rejected rows; never rows or addresses.
+    ``sandbox``, ``send_list_names`` and ``repel_list_names`` (for a campaign), ``suppressed``, with
+    ``changes_only`` also ``joined``, ``changed``, ``left`` and ``size``, and with rejected rows ``rejects_path``
+    and ``rejects_table``, where they are kept; never rows or addresses.
 
     .. seealso::
         For more information on how to use this operator, see the guide

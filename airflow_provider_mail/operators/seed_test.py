@@ -31,7 +31,8 @@ class MailSendTestOperator(MailCreateCampaignOperator):
     (test)`` behind it, and is sent at once. When the connection has a ``campaign_url``, the task links to it, so that a
     person who approves can follow the link.
 
-    Returns what ``MailCreateCampaignOperator`` returns.
+    Returns ``mail_name``, ``guid``, ``adopted``, ``incomplete``, ``sandbox`` and, after a wait, ``mail_stats``. A task
+    that waits pushes the others before, as the XCom ``campaign``.
 
     .. seealso::
         For more information on how to use this operator, see the guide

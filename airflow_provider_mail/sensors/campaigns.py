@@ -25,7 +25,10 @@ DRAFT_POLL_SECONDS = 15.0
 
 
 class MailCampaignSensor(BaseWaitSensor):
-    """Wait until a campaign is sent (``mailStatus`` 2) and return its ``mailStats``.
+    """Wait until a campaign is sent (``mailStatus`` 2).
+
+    Returns its counts: ``sent_count``, ``delivered_count``, ``open_count``, ``click_count``, ``hard_bounce``,
+    ``soft_bounce``, ``unsent_count``, ``unsubscribe_count``; in sandbox mode also ``sandbox``.
 
     The task fails when the service reports failure (4); when the campaign stays a draft for five minutes without a send
     time in the future (saved only, or cancelled); and when it is missing for five minutes after it existed. The sensor

@@ -37,8 +37,8 @@ class MailStatsSettledSensor(BaseWaitSensor):
     In ``mode="reschedule"`` every poll runs in another process. Airflow 3.3 keeps their state (the task state store);
     before 3.3 only ``max_age`` can end the wait in that mode.
 
-    The returned record is plain JSON: ``mail_name``, ``mail_send_date`` (ISO 8601, UTC), ``sent_count``,
-    ``open_count``, ``click_count``, ``hard_bounce``, ``soft_bounce``, ``unsent_count``, ``unsubscribe_count``.
+    Returns ``mail_name``, ``mail_send_date`` (ISO 8601, UTC), ``sent_count``, ``open_count``, ``click_count``,
+    ``hard_bounce``, ``soft_bounce``, ``unsent_count``, ``unsubscribe_count``; in sandbox mode also ``sandbox``.
 
     .. seealso::
         For more information on how to use this sensor, see the guide

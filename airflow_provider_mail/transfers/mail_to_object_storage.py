@@ -161,8 +161,8 @@ class MailContactsToObjectStorageOperator(BaseContactReader, BaseListToObjectSto
 
     Columns and completeness are those of ``MailContactsToSqlOperator``.
 
-    Returns ``path`` (the folder of the load), ``records``, ``files`` and ``readings`` (the number of times that the
-    list was read); with ``rejects`` also ``rejected``. Never rows or addresses.
+    Returns ``list_name``, ``path`` (the folder of the load), ``records``, ``files`` and ``readings`` (the number of
+    times that the list was read); with ``rejects`` also ``rejected``. Never rows or addresses.
 
     .. seealso::
         For more information on how to use this operator, see the guide

@@ -22,6 +22,7 @@ from tests.support.dags import RunResult, run_dag
 from tests.support.task_runner import run_tasks
 from tests.tasks.conftest import Done
 from tests.tasks.everything import OPERATORS, arrange, connections, everything
+from tests.test_public_names import documented_results
 
 # fmt: off
 CAMPAIGNS = "/v5/campaign/mail/get"
@@ -200,6 +201,15 @@ def test_what_the_service_receives(ran: Ran, task_id: str) -> None:
     if task_id.startswith(("send_batch", "send_report")):
         assert 0 < len(requests[-1][1].pop("uniqueMsgID").encode()) <= 50
     assert requests == REQUESTS[task_id]
+
+
+def test_results_have_the_keys_that_the_docstrings_name(ran: Ran, tmp_path: Path) -> None:
+    documented = documented_results()
+    undocumented = {
+        task.task_id: ran.result.xcom(task.task_id).keys() - {*documented[type(task).__name__]}
+        for task in everything("looked_at", tmp_path, print).tasks
+    }
+    assert undocumented == dict.fromkeys(REQUESTS, set())
 
 
 def test_the_task_runner_of_the_tests_ends_alike(ran: Ran, tmp_path: Path) -> None:
