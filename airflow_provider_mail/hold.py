@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -16,7 +15,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.api.errors import MailError, MailHeldError
-from airflow_provider_mail.version_compat import ask_supervisor
+from airflow_provider_mail.version_compat import ASKING, ask_supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -123,8 +122,6 @@ class HoldCheck:
     def __init__(self, mail_conn_id: str) -> None:
         self._mail_conn_id = mail_conn_id
         self._released_until = float("-inf")
-        # An import sends from many threads, and Airflow 3.0 answers one question of a task at a time.
-        self._lock = threading.Lock()
 
     def __call__(self, operation: str) -> None:
         """Check that nothing is held.
@@ -132,7 +129,7 @@ class HoldCheck:
         :param operation: the path of the operation that would be sent.
         :raises MailHeldError: a hold is set, or could not be read.
         """
-        with self._lock:
+        with ASKING:
             began = time.monotonic()
             if began < self._released_until:
                 return

@@ -7,6 +7,7 @@ Of the latter nothing is elsewhere in the package. Each function says which publ
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -122,6 +123,11 @@ def mark_expanded(partial: Any) -> None:
     There is no public way: ``expand`` itself notes it, after the checks that may raise.
     """
     partial._expand_called = True
+
+
+ASKING = threading.Lock()
+"""Held by a thread of ours that asks Airflow's API server, beside others of a task: Airflow 3.0 mixes up the responses
+to two questions at a time."""
 
 
 def ask_supervisor() -> Callable[[Any], Any] | None:

@@ -8,7 +8,6 @@ argument is the client, such as ``find_list(hook.get_conn(), name)``.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -29,7 +28,7 @@ from airflow_provider_mail.hooks.connection import (
     redis_url,
     token_expiry_warning,
 )
-from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS, BaseHook
+from airflow_provider_mail.version_compat import ASKING, BaseHook
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -171,10 +170,9 @@ class MailHook(BaseHook):
 
     def _latest_config(self) -> ClientConfig | None:
         """Read the connection again, after a 401; ``None`` if it cannot be read."""
-        if not AIRFLOW_V_3_3_PLUS and threading.current_thread() is not threading.main_thread():
-            return None  # The channel to Airflow is not safe for threads there.
         try:
-            return client_config(self._read_connection())
+            with ASKING:
+                return client_config(self._read_connection())
         except Exception as error:
             self.log.warning("connection %r could not be read again: %s", self.mail_conn_id, type(error).__name__)
             return None
