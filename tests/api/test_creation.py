@@ -217,7 +217,7 @@ class ClockAt(ServiceClock):
 
     def __init__(self, service: datetime, worker: datetime) -> None:
         super().__init__()
-        self.offset = (service - worker).total_seconds()
+        self._offset = (service - worker).total_seconds()
         self.time = service.timestamp  # type: ignore[method-assign]
 
 

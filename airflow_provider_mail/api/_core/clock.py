@@ -26,15 +26,16 @@ _MAX_RETRY_AFTER = 1e9
 
 
 class ServiceClock:
-    """The service's time: the local time plus an offset from the last response with a ``Date`` header.
+    """The service's time: that of the last response with a ``Date`` header, and what has passed since.
 
-    Without such a response it is the local time. The header has a resolution of one second, and time passes between the
-    request and its response: the offset is the smallest that explains the header, so it is 0 for clocks that agree.
+    So it stays right when the local clock is set. Without such a response it is the local time. The header has a
+    resolution of one second, and time passes between the request and its response: the offset is the smallest that
+    explains the header, so it is 0 for clocks that agree.
     """
 
     def __init__(self) -> None:
-        self.offset = 0.0
-        """Seconds by which the service's clock is ahead of the local one."""
+        self._offset = 0.0
+        self._local_start: float | None = None
         self.asked_at: datetime | None = None
         """When the first request since `restart` was sent, by the service's clock: its data is not older.
 
@@ -62,7 +63,7 @@ class ServiceClock:
         offset = min(max(0.0, smallest), largest)
         if abs(offset) > MAX_OFFSET:
             return
-        self.offset = offset
+        self._offset, self._local_start = offset, _local_start()
         # With a wrong local clock, only the header is known: it is later than the request if the response was slow.
         asked_time = sent if offset == 0.0 else min(header_time, header_time + SLOW - (received - sent))
         asked_at = datetime.fromtimestamp(asked_time, UTC)
@@ -76,6 +77,12 @@ class ServiceClock:
         """Return how long ago the first request since `restart` was sent; since `restart` without a ``Date`` header."""
         return time.monotonic() - self._asked_monotonic
 
+    @property
+    def offset(self) -> float:
+        """Seconds by which the service's clock is ahead of the local one."""
+        was_set = 0.0 if self._local_start is None else _local_start() - self._local_start
+        return self._offset - was_set if abs(was_set) > RESOLUTION else self._offset
+
     def time(self) -> float:
         return time.time() + self.offset
 
@@ -85,6 +92,11 @@ class ServiceClock:
     def latest(self) -> datetime:
         """Return the latest possible time of the service: it is known with a resolution of one second."""
         return self.now() + timedelta(seconds=RESOLUTION)
+
+
+def _local_start() -> float:
+    """Return when the monotonic clock was 0 by the local one; it changes when that is set."""
+    return time.time() - time.monotonic()
 
 
 def http_date(text: str) -> datetime | None:

@@ -190,13 +190,15 @@ class Exchange(ABC):
         for attempt in count(1):
             if self._on_request is not None:
                 self._on_request(RequestAttempt(request.path, attempt > 1, throttled))
-            sent = time.time()
+            sent = self._clock()
             try:
                 http_response = self.fetch(call)
                 max_memory = MEMORY_RATIO * self.config.max_answer_bytes
                 response = parse_response(request, http_response, secrets, max_memory)
                 # Only for a success: a failure may be the response of a proxy, with the proxy's time.
-                self.service_clock.observe(http_response.headers, sent, time.time())
+                received = time.time()
+                # The local clock may have been set meanwhile.
+                self.service_clock.observe(http_response.headers, received - (self._clock() - sent), received)
                 return response
             except (MailHeldError, MailInterruptedError):
                 raise
