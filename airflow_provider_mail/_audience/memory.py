@@ -336,10 +336,10 @@ class RememberedMailing(Mailing):
             self._confirmed.setdefault("", []).extend(
                 mail for index, mails in self._new.items() if index not in sent for mail in mails
             )
-            self._write()
+            self.write()
             raise
 
-    def _write(self) -> None:
+    def write(self) -> None:
         if self._confirmed:
             self.memory.confirm(self._confirmed)
             self._confirmed = {}

@@ -67,6 +67,8 @@ class MailingState(BaseModel):
     :param ahead: the digests of requests that are done with although an earlier one is not, by index.
     :param under_way: the digests of the requests in flight, by index.
     :param halved: the requests that are sent in parts, by index.
+    :param content: the digest of the first request, in a mapped task; empty until it is known.
+    :param clears: how often the run had been cleared when the first try began.
     """
 
     model_config = ConfigDict(strict=True, extra="forbid")
@@ -80,16 +82,18 @@ class MailingState(BaseModel):
     ahead: dict[str, str]
     under_way: dict[str, str]
     halved: dict[str, Halved]
+    content: str
+    clears: NonNegativeInt
 
     @classmethod
-    def parse(cls, record: object) -> MailingState:
+    def parse(cls, record: object, clears: int = 0) -> MailingState:
         """Parse the stored record. No record means that nothing was sent yet.
 
         :raises MailConflictError: the record is not of this version.
         """
         if record is None:
             counts = dict.fromkeys(("requests", "recipients", "unknown_requests", "unknown_recipients"), 0)
-            return cls(version=1, **counts, digest="", ahead={}, under_way={}, halved={})
+            return cls(version=1, **counts, digest="", ahead={}, under_way={}, halved={}, content="", clears=clears)
         try:
             return cls.model_validate(record)
         except ValidationError:
@@ -175,6 +179,7 @@ class Mailing:
     :param max_in_flight: maximum number of concurrent requests; as many may be in doubt after a crash.
     :param own_ids: whether the ids of the requests are generated here, so that no other mailing can have used them.
     :param state_lost: whether earlier tries may have sent requests that the stored state does not have.
+    :param clears: how often the run had been cleared when the first try began, if the stored state does not have it.
     :raises MailConflictError: the stored record is not of this version.
     """
 
@@ -186,12 +191,11 @@ class Mailing:
     things: str = "messages"
     own_ids: bool = True
     state_lost: bool = False
+    clears: int = 0
 
     def __post_init__(self) -> None:
         record = self.task_state.read()
-        self.is_new = record is None
-        """Whether no try of the task instance has come so far before."""
-        self.state = MailingState.parse(record)
+        self.state = MailingState.parse(record, self.clears)
         self._in_flight: dict[Future[object], tuple[Chunk, bool]] = {}
         self._unclear: list[tuple[Chunk, MailError]] = []
         self._failure: MailError | None = None
@@ -217,7 +221,7 @@ class Mailing:
         :raises MailAmbiguousSendError: the outcome of a request is unknown, and ``on_ambiguous`` is ``fail``.
         :raises MailError: the service rejected a request; the requests accepted before stay recorded.
         """
-        self._write()  # Also if nothing is begun: a try has come so far.
+        self.write()  # Also if nothing is begun: a try has come so far.
         left = self._remaining(chunks)
         try:
             with self._workers() as workers:
@@ -232,7 +236,7 @@ class Mailing:
             raise
         for chunk in self._again:
             self._not_sent(chunk, in_doubt=str(chunk.index) in self.state.under_way)
-        self._write()
+        self.write()
         if self._unclear:
             doubtful = [chunk for chunk, _ in self._unclear]
             self._handle_unknown(doubtful, "got no clear response", self._unclear[0][1])
@@ -261,7 +265,7 @@ class Mailing:
             begun.append((chunk, in_doubt))
             self.state.under_way[str(chunk.index)] = chunk.digest
         if begun:
-            self._write()
+            self.write()
         for chunk, in_doubt in begun:
             self._in_flight[workers.submit(self.hook.send, self.state.part(chunk).request)] = chunk, in_doubt
 
@@ -275,7 +279,7 @@ class Mailing:
         for chunk in accepted:
             self._settled(chunk, accepted=True)
         if accepted:
-            self._write()
+            self.write()
 
     def _remaining(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
         """Return the chunks to send, after verifying that they are those which earlier tries began to send."""
@@ -386,7 +390,8 @@ class Mailing:
         for chunk in chunks:
             self._settled(chunk, accepted=False)
 
-    def _write(self) -> None:
+    def write(self) -> None:
+        """Store the state, if it has changed."""
         record = self.state.model_dump()
         if record != self._stored:
             self.task_state.write(record)

@@ -195,7 +195,8 @@ class SendBatch(Delivery):
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One request of a mailing. Its id depends only on the mailing and the index, so that a later try recognizes it.
+    """One request of a mailing. Its id depends on the mailing, the index and the content, so that a later try, and a
+    service that knows the id, take no other request for it.
 
     :param recipients: the number of addresses in ``to``, ``cc`` and ``bcc``.
     :param digest: a hash of the content, to verify that a later try sends the same content.
@@ -207,8 +208,15 @@ class Chunk:
     digest: str
 
     @classmethod
-    def of(cls, index: int, request: Delivery, recipients: int) -> Chunk:
-        return cls(index, request, recipients, hashlib.sha256(request.payload()).hexdigest()[:32])
+    def of(cls, index: int, request: Delivery, recipients: int, key: str = "") -> Chunk:
+        """Return the chunk of a request.
+
+        :param key: identifies the mailing; the same in every try. Default: the request has an id.
+        """
+        digest = hashlib.sha256(request.payload()).hexdigest()[:32]
+        if key:
+            request = request.model_copy(update={"unique_msg_id": unique_msg_id(f"{key}/{digest}", index)})
+        return cls(index, request, recipients, digest)
 
     @property
     def versions(self) -> int:
@@ -252,18 +260,13 @@ def cut(
     iterator = ((number, version) for number, version in numbered if version is not None)
     index = 0
     while group := list(islice(iterator, versions)):
-        fields: dict[str, Any] = {
-            **common,
-            "unique_msg_id": unique_msg_id(key, index),
-            "message_versions": [version for _, version in group],
-        }
         try:
-            request = SendBatch(**fields)
+            request = SendBatch(**{**common, "message_versions": [version for _, version in group]})
         except MailValidationError as error:
             raise MailValidationError(
                 _by_message(str(error), [number for number, _ in group]), operation=error.operation
             ) from None
-        yield Chunk.of(index, request, sum(map(_recipients, request.message_versions)))
+        yield Chunk.of(index, request, sum(map(_recipients, request.message_versions)), key)
         index += 1
 
 

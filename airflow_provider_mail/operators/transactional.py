@@ -13,7 +13,7 @@ from airflow_provider_mail._task.mixin import OnEmpty, SendGuardMixin, Templated
 from airflow_provider_mail._task.rendering import RedactedField, unwrap
 from airflow_provider_mail._task.rules import rows_problem
 from airflow_provider_mail.operators._base import BaseInterruptibleOperator
-from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
+from airflow_provider_mail.version_compat import AirflowException, AirflowFailException, AirflowSkipException
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, ObjectStoragePath
@@ -43,7 +43,8 @@ NO_TASK_STATE = (
 )
 
 POSITION_KEY = "is_new"
-"""The XCom in which the first task instance of a mapped task says whether no try of it has run before."""
+"""The XCom in which the first task instance of a mapped task says how often the run was cleared when it began, and
+whether no try of it has begun before."""
 
 POSITION_LOOKS, POSITION_SECONDS = 10, 3.0
 """How often and at which interval in seconds the others look for it: Airflow deletes it when the first one starts."""
@@ -132,27 +133,31 @@ class BaseSendOperator(BaseInterruptibleOperator):
         from airflow_provider_mail._task.state import TaskState, task_state
         from airflow_provider_mail.api.errors import MailError
 
+        sandbox = self.sandbox_mode or self.hook.config.sandbox
+        # A request that is only validated is not recorded: a later try without sandbox mode must send it.
+        state = TaskState(None, TASK_STATE_KEY) if sandbox else task_state(context, TASK_STATE_KEY)
+        remembered = None if sandbox else self._remembered(context)
+        stateless = not (sandbox or remembered or state.durable or self.on_ambiguous == "resend")
+        mailing = remembered or Mailing(
+            self.hook,
+            state,
+            self.on_ambiguous,
+            max_in_flight=self.max_in_flight,
+            argument=self.argument,
+            things=self.things,
+            own_ids=not self.unique_msg_id,
+            state_lost=not (sandbox or state.durable) and context["ti"].try_number > 1,
+            # Without a record, an earlier try ended before its first line.
+            clears=(context["dag_run"].clear_number or 0) if context["ti"].try_number <= 1 else 0,
+        )
+        by_position = not (sandbox or remembered) and context["ti"].map_index not in (None, -1)
+        if by_position:
+            self._begin_position(context, mailing)
         with self.chunks(context, task_instance_name(context, 250)) as chunks:
-            sandbox = self.sandbox_mode or self.hook.config.sandbox
-            # A request that is only validated is not recorded: a later try without sandbox mode must send it.
-            state = TaskState(None, TASK_STATE_KEY) if sandbox else task_state(context, TASK_STATE_KEY)
-            remembered = None if sandbox else self._remembered(context)
-            stateless = not (sandbox or remembered or state.durable or self.on_ambiguous == "resend")
             if stateless:
                 self._check_first_try(context["ti"].try_number)
-            mailing = remembered or Mailing(
-                self.hook,
-                state,
-                self.on_ambiguous,
-                max_in_flight=self.max_in_flight,
-                argument=self.argument,
-                things=self.things,
-                own_ids=not self.unique_msg_id,
-                state_lost=not (sandbox or state.durable) and context["ti"].try_number > 1,
-            )
-            if mailing.is_new and not (sandbox or remembered) and self.on_ambiguous == "fail":
-                self._check_position(context)
-            self._publish_position(context, is_new=mailing.is_new)
+            if by_position:
+                self._check_position(context, mailing, chunks)
             if mailing.state.done:
                 self.log.info("In earlier tries, %s. Continuing with the next request.", mailing.state)
             try:
@@ -164,32 +169,47 @@ class BaseSendOperator(BaseInterruptibleOperator):
                     raise AirflowFailException(f"{error}. {mailing.state}; {NO_TASK_STATE}") from error
                 raise
 
-    def _check_position(self, context: Context) -> None:
-        """Fail if the mapped list of a cleared run may have moved: then another task instance may have sent this.
+    def _begin_position(self, context: Context, mailing: Mailing) -> None:
+        """Store that a try of this mapped task instance has begun; the first one lets the others know."""
+        ti, cleared = context["ti"], context["dag_run"].clear_number or 0
+        mailing.write()
+        if ti.map_index == 0:
+            ti.xcom_push(key=POSITION_KEY, value=[cleared, mailing.state.clears == cleared])
 
-        What a mapped task instance has sent is stored under its index. One without a record in a cleared run is new, as
-        all are if the task never ran; the first one knows which.
+    def _check_position(self, context: Context, mailing: Mailing, chunks: Iterable[Chunk]) -> None:
+        """Fail if the mapped list may have moved: then another task instance may have sent this.
+
+        What a mapped task instance has sent is stored under its index. So its first request must be that of its first
+        try; as long as that is not known, the run must not have been cleared since. One that is new in a cleared run
+        may have been at another place before, unless the first one is new as well: then none ran before.
 
         :raises AirflowFailException: naming what to do.
+        :raises AirflowException: the first task instance has not begun yet.
         """
-        ti = context["ti"]
-        if ti.map_index in (None, -1, 0) or not context["dag_run"].clear_number:
-            return
-        for _ in range(POSITION_LOOKS):
-            first_is_new = ti.xcom_pull(task_ids=self.task_id, key=POSITION_KEY, map_indexes=0)
-            if first_is_new is not None:
-                break
-            time.sleep(POSITION_SECONDS)
-        if not first_is_new:
+        ti, state, cleared = context["ti"], mailing.state, context["dag_run"].clear_number or 0
+        content = next((chunk.digest for chunk in chunks), "")
+        if self.on_ambiguous != "resend" and (
+            content != state.content
+            if state.content
+            else state.clears != cleared or (cleared and ti.map_index and not self._first_is_new(context))
+        ):
             raise AirflowFailException(
-                f"map_index {ti.map_index}: this run was cleared, and the mapped list has become longer or has moved. "
-                "What was sent is stored by position, so another task may have sent this: nothing was sent. Restore "
-                "the list; or, if nobody here was mailed, clear this task with on_ambiguous='resend'"
+                f"map_index {ti.map_index}: the mapped list may have moved. What was sent is stored by position, so "
+                "another task may have sent this: nothing was sent. Restore the list; or, if nobody here was mailed, "
+                "clear this task with on_ambiguous='resend'. With [mail] memory_conn_id, positions do not matter"
             )
+        state.content = content
 
-    def _publish_position(self, context: Context, *, is_new: bool) -> None:
-        if context["ti"].map_index == 0:
-            context["ti"].xcom_push(key=POSITION_KEY, value=is_new)
+    def _first_is_new(self, context: Context) -> bool:
+        for _ in range(POSITION_LOOKS):
+            clears, is_new = context["ti"].xcom_pull(task_ids=self.task_id, key=POSITION_KEY, map_indexes=0) or (-1, 0)
+            if clears == context["dag_run"].clear_number:
+                return bool(is_new)
+            time.sleep(POSITION_SECONDS)
+        raise AirflowException(
+            f"map_index {context['ti'].map_index}: this run was cleared, and map_index 0 has not begun yet, which "
+            "shows whether the mapped list may have moved: nothing was sent. The next try looks again"
+        )
 
     def on_nothing(self) -> None:
         """Handle a mailing without messages, as ``on_empty`` says."""
@@ -337,14 +357,12 @@ class MailSendOperator(BaseSendOperator):
         self.set_arguments(**locals())
 
     def chunks(self, context: Context, key: str) -> AbstractContextManager[Iterable[Chunk]]:
-        from airflow_provider_mail.api.transactional import Chunk, recipients_of, unique_msg_id
+        from airflow_provider_mail.api.transactional import Chunk, recipients_of
 
         to = recipients_of("to", unwrap(self, self.to, context))
-        request = self.one_message(
-            context, to, send_date=self.send_date or None, unique_msg_id=self.unique_msg_id or unique_msg_id(key, 0)
-        )
+        request = self.one_message(context, to, send_date=self.send_date or None)
         self.check_tags(context, subject=request.subject, content=request.content)
-        return nullcontext([Chunk.of(0, request, recipients=len(to))])
+        return nullcontext([Chunk.of(0, request, len(to), "" if self.unique_msg_id else key)])
 
 
 class BaseSendBatchOperator(SendGuardMixin, BaseSendOperator):

@@ -1,6 +1,17 @@
 """State machines of Hypothesis: a flow against a service that changes and fails, beside a model of it."""
 
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+
+from hypothesis import strategies as st
+
+from mail_emulator import Emulator
+from tests.support.changes import at_request
+from tests.support.clock import Clock
 
 Fault = tuple[str, dict[str, Any]]
 UNCLEAR: list[Fault] = [
@@ -15,3 +26,47 @@ UNCLEAR: list[Fault] = [
 ]
 """Faults after which it is not known whether the service has carried out the request."""
 REJECTED_KEY: Fault = ("code_before", {"code": 401, "http_status": 401})
+
+HOLD = "AIRFLOW_VAR_MAIL_HOLD"
+HOURS = 9
+EVENTS = ["hold", "renewal", "worker ahead", "worker behind", "service ahead"]
+"""What happens beside a task: a hold is set, its credentials are exchanged, or a clock is set by hours."""
+AT_ANY_REQUEST = st.none() | st.tuples(st.sampled_from(EVENTS), st.integers(1, 8))
+
+
+def happen(event: str, emulator: Emulator, clock: Clock) -> None:
+    """Let one of `EVENTS` happen."""
+    if event == "hold":
+        os.environ[HOLD] = "x"
+    elif event == "renewal":
+        emulator.settings.api_key += "+"
+        connect(emulator)
+    elif event == "service ahead":
+        emulator.clock.advance(hours=HOURS)
+    else:
+        hours = HOURS if event == "worker ahead" else -HOURS
+        clock.set_wall_clock(hours * 3600)
+        emulator.clock.advance(hours=-hours)
+
+
+@contextmanager
+def happening(event: tuple[str, int] | None, emulator: Emulator, clock: Clock) -> Iterator[list[float]]:
+    """Let something happen at a request, and release the hold at the end; give the time at which it has happened."""
+    what, number = event or ("", 0)
+    times: list[float] = []
+
+    def change() -> None:
+        happen(what, emulator, clock)
+        times.append(time.time())
+
+    try:
+        with at_request(emulator, "*", number, change):
+            yield times
+    finally:
+        os.environ.pop(HOLD, None)
+
+
+def connect(emulator: Emulator) -> None:
+    """Let the connection ``mail_default`` have the present key."""
+    settings = {"conn_type": "mail", "host": emulator.base_url, "password": emulator.api_key}
+    os.environ["AIRFLOW_CONN_MAIL_DEFAULT"] = json.dumps(settings)

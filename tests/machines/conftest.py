@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import logging
+import os
 from collections.abc import Iterator
 
 import pytest
 from airflow.sdk import BaseOperator
 
 from mail_emulator import Emulator
+from tests.machines import HOLD, connect
 from tests.support.clock import Clock
 
 
 @pytest.fixture(autouse=True)
 def _mail_default(clock: Clock, emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {"conn_type": "mail", "host": emulator.base_url, "password": emulator.api_key}
-    monkeypatch.setenv("AIRFLOW_CONN_MAIL_DEFAULT", json.dumps(settings))
+    for name in ("AIRFLOW_CONN_MAIL_DEFAULT", HOLD):
+        monkeypatch.setenv(name, "")  # so that what the machine sets is gone afterwards
+    connect(emulator)
+    del os.environ[HOLD]
 
 
 @pytest.fixture(autouse=True)

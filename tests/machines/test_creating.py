@@ -6,6 +6,7 @@ Examples are in `tests/api/test_creation.py`.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -29,6 +30,7 @@ from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import (
     MailError,
+    MailHeldError,
     MailIncompleteCampaignError,
     MailRejectedError,
     MailValidationError,
@@ -37,6 +39,7 @@ from airflow_provider_mail.api.flows.create_campaign import create_campaign
 from airflow_provider_mail.api.flows.create_once import Creation
 from mail_emulator import Emulator
 from mail_emulator.faults import FAULT_KINDS
+from tests.machines import EVENTS, HOLD, happening
 from tests.support.changes import at_request, by_others
 from tests.support.clock import Clock
 from tests.support.creation import DyingClient, Killed, StateStore, creation_record
@@ -92,7 +95,11 @@ OPERATIONS = st.sampled_from([SENDS, SENDS, GETS, CANCELS, "*"])
 ANY_FAULT = st.builds(_fault, st.sampled_from(KINDS), OPERATIONS, st.integers(0, 3), st.integers(1, 6))
 FAULTS = st.just([]) | ANY_FAULT | st.builds(_lost, st.sampled_from(LOST), st.booleans())
 PEOPLE = ("create an equal one", "create another one", "remove", "cancel", "edit")
-MEANWHILE = st.none() | st.tuples(st.sampled_from(PEOPLE), st.sampled_from([SENDS, GETS]), st.integers(1, 3))
+MEANWHILE = (
+    st.none()
+    | st.tuples(st.sampled_from(PEOPLE), st.sampled_from([SENDS, GETS]), st.integers(1, 3))
+    | st.tuples(st.sampled_from(EVENTS), st.just("*"), st.integers(1, 8))
+)
 DEATHS = st.none() | st.none() | st.tuples(st.integers(0, 8), st.booleans())
 GOING_OUT = ("scheduled", "sending", "done", "failed")
 
@@ -112,6 +119,7 @@ class Creating(RuleBasedStateMachine):
         adopt_older=st.sampled_from([False, False, True]),
         last_week=st.sampled_from([False, False, True]),
         hours=st.sampled_from([0, 0, -9, 9]),
+        scheduler=st.sampled_from([0, 0, -9, 9]),
         alone=st.sampled_from([True, True, False]),
     )
     def begin(
@@ -123,6 +131,7 @@ class Creating(RuleBasedStateMachine):
         adopt_older: bool,
         last_week: bool,
         hours: int,
+        scheduler: int,
         alone: bool,
     ) -> None:
         self.service.reset()
@@ -157,8 +166,9 @@ class Creating(RuleBasedStateMachine):
         if when == "in an hour":
             send_date = self.service.clock.now().replace(microsecond=0) + timedelta(hours=1)
             self.request = self.request.model_copy(update={"send_date": send_date})
-        self.choice, self.adopt_older, self.hours = choice, adopt_older, hours
-        self.began = datetime.now(UTC)
+        self.choice, self.adopt_older = choice, adopt_older
+        self.began = datetime.now(UTC) + timedelta(hours=scheduler)
+        self.clocks_agree = hours >= 0 and scheduler <= 0
         self.last_week = set(self.theirs)
         # The record of the task, and what clearing does to it.
         self.store = StateStore() if stored else None
@@ -183,9 +193,13 @@ class Creating(RuleBasedStateMachine):
             client = DyingClient(client, steps, last_heard=heard)
             self.unheard |= not heard
         acting: Any = nullcontext()
-        if self.alone:
+        if meanwhile is not None and meanwhile[0] in EVENTS:
+            event, _, number = meanwhile
+            self.clocks_agree &= event in ("hold", "renewal")
+            acting, meanwhile = happening((event, number), self.service, self.clock), None
+        elif self.alone:
             meanwhile = None
-        if meanwhile is not None:
+        elif meanwhile is not None:
             action, operation, number = meanwhile
             acting = at_request(self.service, operation, number, lambda: self.people(action))
         before = {campaign["guid"] for campaign in self.ours()}
@@ -223,7 +237,7 @@ class Creating(RuleBasedStateMachine):
         # Without a record, one lookup must do, and it may be too early.
         late = isinstance(outcome, MailValidationError) and not (self.ours() and self.store)
         # Nor does it know whose a campaign is, once as many hours have passed as the clocks are apart.
-        late |= self.store is None and self.hours < 0 and "is older than this run" in str(outcome)
+        late |= self.store is None and not self.clocks_agree and "is older than this run" in str(outcome)
         kept = any(entry["code"] == 500 for entry in self.service.journal.entries(SENDS))
         if wanted or not (self.interfered or kept or late):
             assert isinstance(outcome, Creation), outcome
@@ -373,7 +387,15 @@ def mailed(campaign: Any) -> bool:
 
 @pytest.fixture
 def machine(emulator: Emulator, clock: Clock) -> Iterator[type[Creating]]:
-    with MailClient(ClientConfig(base_url=emulator.base_url, api_key=emulator.api_key)) as client:
+
+    def config() -> ClientConfig:
+        return ClientConfig(base_url=emulator.base_url, api_key=emulator.api_key)
+
+    def check_hold(operation: str) -> None:
+        if operation == CreateCampaign.path and HOLD in os.environ:
+            raise MailHeldError("held: this request was not sent", operation=operation)
+
+    with MailClient(config(), before_request=check_hold, renew=config) as client:
 
         class Machine(Creating):
             service = emulator

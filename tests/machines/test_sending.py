@@ -9,25 +9,28 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowRuntimeError
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from airflow_provider_mail.api.errors import MailError
-from airflow_provider_mail.operators.transactional import TASK_STATE_KEY, MailSendBatchOperator
-from airflow_provider_mail.version_compat import AirflowException
+from airflow_provider_mail.api.errors import MailAuthError, MailError
+from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
+from airflow_provider_mail.operators.transactional import TASK_STATE_KEY, MailSendBatchOperator, MailSendOperator
+from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
 from mail_emulator import Emulator
 from mail_emulator.responses import Response
-from tests.machines import REJECTED_KEY, UNCLEAR
+from tests.machines import AT_ANY_REQUEST, REJECTED_KEY, UNCLEAR, connect, happening
 from tests.support.changes import around_requests
+from tests.support.clock import Clock
 from tests.support.sampling import examples
 from tests.support.tries import HAS_STORE, Kill, Killed, Tries
 
-SENDS = "transactional/mail/sends_customised"
+SENDS, CREATES = "transactional/mail/sends_customised", "campaign/mail/sends"
 IN_ONE = 2
 
 CLEAR: list[tuple[str, dict[str, Any]]] = [
@@ -45,10 +48,11 @@ absences = st.sampled_from([range(0), range(0), range(1, 3), range(2, 6), range(
 class Sending(RuleBasedStateMachine):
     """The model: the messages, how often each person may be mailed, and the requests that were begun."""
 
-    def __init__(self, emulator: Emulator) -> None:
+    def __init__(self, emulator: Emulator, clock: Clock) -> None:
         super().__init__()
-        self.emulator = emulator
+        self.emulator, self.clock = emulator, clock
         emulator.reset()
+        connect(emulator)
         emulator.add_sender("news@example.com")
         self.tries = Tries(emulator)
         self.numbers = itertools.count()
@@ -86,6 +90,7 @@ class Sending(RuleBasedStateMachine):
         away=absences,
         unreadable=st.sampled_from([False, False, False, True]),
         largest=st.sampled_from([IN_ONE, IN_ONE, 1]),
+        event=AT_ANY_REQUEST,
     )
     def run_a_try(
         self,
@@ -96,6 +101,7 @@ class Sending(RuleBasedStateMachine):
         away: range = range(0),
         unreadable: bool = False,
         largest: int = IN_ONE,
+        event: tuple[str, int] | None = None,
     ) -> None:
         """A try; a proxy passes on requests of at most ``largest`` messages."""
         self.sound, self.largest = False, largest
@@ -138,11 +144,13 @@ class Sending(RuleBasedStateMachine):
         error: BaseException | None = None
         result: dict[str, Any] = {}
         try:
-            with around_requests(self.emulator, SENDS, around):
+            with happening(event, self.emulator, self.clock), around_requests(self.emulator, SENDS, around):
                 result = self.tries.run(operator, kill)
         except (MailError, AirflowException, AirflowRuntimeError, RuntimeError, Killed) as raised:
             error = raised
         assert not unrecorded
+        if event and event[0] == "renewal" and fault is kill is None and largest == IN_ONE and not (unreadable or away):
+            assert not isinstance(error, MailAuthError | AirflowFailException) or conflict or doubts, error
         self._note_begun()
         self._check_mails()
         # A doubt ends only when the request is done with: a rejection says nothing about the attempt before.
@@ -238,22 +246,119 @@ class Sending(RuleBasedStateMachine):
 pytestmark = pytest.mark.skipif(not HAS_STORE, reason="needs the task state store of Airflow 3.3")
 
 
-def test_nobody_is_mailed_twice_or_left_out(emulator: Emulator) -> None:
+def test_nobody_is_mailed_twice_or_left_out(emulator: Emulator, clock: Clock) -> None:
     run_state_machine_as_test(
-        lambda: Sending(emulator),
+        lambda: Sending(emulator, clock),
         settings=settings(
             max_examples=examples(40), stateful_step_count=10, suppress_health_check=list(HealthCheck), deadline=None
         ),
     )
 
 
-def test_a_request_in_doubt_is_not_cut(emulator: Emulator) -> None:
+def test_a_request_in_doubt_is_not_cut(emulator: Emulator, clock: Clock) -> None:
     """Its parts would have other ids than the one that the service knows."""
-    machine = Sending(emulator)
+    machine = Sending(emulator, clock)
     machine.begin(2, True)
     machine.run_a_try("fail", away=range(2, 6))
     machine.run_a_try("resend", largest=1)
     machine.teardown()
+
+
+PEOPLE = "abcde!"
+"""The last one has no valid address."""
+HELLO: dict[str, Any] = {"task_id": "task", "sender_mail": "news@example.com", "subject": "Hello", "content": "Hello"}
+KINDS: dict[str, Callable[[str], Any]] = {
+    "message": lambda person: MailSendOperator(**HELLO, to=_address(person)),
+    "batch": lambda person: MailSendBatchOperator(**HELLO, messages=[{"to": _address(person)}]),
+    "campaign": lambda person: MailCreateCampaignOperator(**HELLO, send_list_names=[person]),
+}
+
+
+def _address(person: str) -> str:
+    return "nobody" if person == "!" else f"{person}@example.com"
+
+
+class Mapped(RuleBasedStateMachine):
+    """A mapped task whose list gains, loses and reorders people when the run is cleared."""
+
+    def __init__(self, emulator: Emulator, clock: Clock) -> None:
+        super().__init__()
+        self.emulator, self.clock = emulator, clock
+        emulator.reset()
+        connect(emulator)
+        emulator.add_sender("news@example.com")
+        for person in PEOPLE[:-1]:
+            emulator.add_list(person, [_address(person)])
+        self.instances = [Tries(emulator, map_index=index) for index in range(len(PEOPLE))]
+        for tries in self.instances[1:]:
+            tries.others = self.instances[0].pushed
+
+    @initialize(people=st.lists(st.sampled_from(PEOPLE), min_size=1, unique=True), kind=st.sampled_from([*KINDS]))
+    def begin(self, people: list[str], kind: str) -> None:
+        self.people, self.kind = people, kind
+        self.known = True
+        """Whether a task knows that no other one has sent what it sends."""
+
+    @rule(people=st.lists(st.sampled_from(PEOPLE), min_size=1, unique=True))
+    def clear_and_move(self, people: list[str]) -> None:
+        self.clear()
+        self.known &= people == self.people
+        self.people = people
+
+    @rule(order=st.permutations(range(len(PEOPLE))), fault=faults, most=st.integers(1, 2), event=AT_ANY_REQUEST)
+    def run_tasks(
+        self,
+        order: Sequence[int] = range(len(PEOPLE)),
+        fault: Any = None,
+        most: int = 1,
+        event: tuple[str, int] | None = None,
+    ) -> None:
+        """Those that have not succeeded, in any order."""
+        self.emulator.faults.clear()
+        if fault is not None:
+            (kind, params), skip, count = fault
+            operation = CREATES if self.kind == "campaign" else SENDS
+            self.emulator.faults.add(kind, operation, skip=skip, count=count, **params)
+        # In a cleared run, the first one tells the others, unless its arguments are wrong.
+        self.known &= (order[0] == 0 and self.people[0] != "!") or not self.instances[0].clear_number
+        with happening(event, self.emulator, self.clock):
+            for index in order:
+                tries = self.instances[index]
+                if index < len(self.people) and tries.state != "success":
+                    tries.run_all(lambda person=self.people[index]: KINDS[self.kind](person), most)
+
+    @rule()
+    def clear(self) -> None:
+        for tries in self.instances:
+            tries.clear()
+            tries.clear_number += 1
+            tries.state = "none"
+
+    @invariant()
+    def nobody_is_mailed_twice(self) -> None:
+        sent = Counter(person["email"] for message in self.emulator.messages() for person in message["recipients"])
+        for found in self.emulator.campaigns():
+            sent.update(self.emulator.campaign_recipients(found["mailName"]))
+        assert set(sent.values()) <= {1}
+        self.sent = sent.keys()
+
+    def teardown(self) -> None:
+        """A campaign is known by its list; and a message that is not, and is not in doubt, is sent at last."""
+        self.clear()
+        self.run_tasks(most=3)
+        self.nobody_is_mailed_twice()
+        for index, person in enumerate(self.people):
+            if person != "!" and (self.kind == "campaign" or self.known):
+                assert _address(person) in self.sent or "may have been sent" in str(self.instances[index])
+
+
+def test_a_mapped_list_that_moves(emulator: Emulator, clock: Clock) -> None:
+    run_state_machine_as_test(
+        lambda: Mapped(emulator, clock),
+        settings=settings(
+            max_examples=examples(15), stateful_step_count=8, suppress_health_check=list(HealthCheck), deadline=None
+        ),
+    )
 
 
 # What the machine meets only now and then: tries, each with a choice and a fault at one request.
@@ -268,8 +373,8 @@ STORIES: dict[str, list[tuple[Any, ...]]] = {
 
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
 @pytest.mark.parametrize("ids_count", [False, True])
-def test_stories(story: list[tuple[Any, ...]], ids_count: bool, emulator: Emulator) -> None:
-    machine = Sending(emulator)
+def test_stories(story: list[tuple[Any, ...]], ids_count: bool, emulator: Emulator, clock: Clock) -> None:
+    machine = Sending(emulator, clock)
     machine.begin(5, ids_count)
     for choice, *fault in story:
         machine.run_a_try(choice, (*fault, 1)[:3] if fault else None)

@@ -1,4 +1,7 @@
-"""Campaigns in stages and A/B tests under faults at any request, a hold at any request, and gates that fail.
+"""Campaigns in stages and A/B tests under faults at any request, and gates that fail.
+
+At any request a hold may be set, the credentials may be exchanged, or a clock may be set; and what a task has returned
+may be lost, as of one that was skipped.
 
 Whatever happens, nobody is mailed twice, no stage follows one that did not end well, and when all tasks succeed
 everybody is mailed. With MAIL_ALL_FAULTS=1 in a thousand schedules.
@@ -8,12 +11,10 @@ from __future__ import annotations
 
 import functools
 import itertools
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import pytest
 from airflow.sdk import DAG
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
@@ -23,8 +24,8 @@ from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.stages import Stage
 from airflow_provider_mail.utils.staged_send import ab_send, staged_send
 from mail_emulator import Emulator
-from tests.machines import UNCLEAR
-from tests.support.changes import at_request
+from tests.machines import AT_ANY_REQUEST, UNCLEAR, connect, happening
+from tests.support.clock import Clock
 from tests.support.flow_tries import FlowRun, FlowTries
 from tests.support.sampling import ALL_FAULTS, examples
 from tests.support.task_runner import run_tasks
@@ -41,8 +42,6 @@ OPERATIONS = [IMPORTS, CREATES, LOOKS, "campaign/mail/stats/get"]
 FAULTS = st.lists(
     st.tuples(st.sampled_from(KINDS), st.sampled_from(OPERATIONS), st.integers(0, 4), st.integers(1, 8)), max_size=5
 )
-HOLDS = st.none() | st.tuples(st.sampled_from([IMPORTS, CREATES, LOOKS]), st.integers(1, 6))
-"""At which request a hold is set."""
 
 
 def importing(people: Sequence[str]) -> Callable[[Stage], MailImportContactsOperator]:
@@ -90,6 +89,7 @@ def check(run: FlowRun, emulator: Emulator, bounces: float) -> None:
 
 def begin(emulator: Emulator, faults: list[Any], **settings: Any) -> None:
     emulator.reset()
+    connect(emulator)
     emulator.add_sender("news@example.com")
     emulator.change_settings(**settings)
     for (kind, options), operation, skip, count in faults:
@@ -98,26 +98,34 @@ def begin(emulator: Emulator, faults: list[Any], **settings: Any) -> None:
 
 
 @settings(max_examples=SCHEDULES, suppress_health_check=[*HealthCheck])
-@given(faults=FAULTS, hold=HOLDS, bounces=st.sampled_from([0.0, 0.0, 0.9]))
+@given(
+    faults=FAULTS, meanwhile=AT_ANY_REQUEST, lost=st.none() | st.integers(0, 6),
+    bounces=st.sampled_from([0.0, 0.0, 0.9]),
+)  # fmt: skip
 def test_nobody_twice_and_nobody_left_out(
-    faults: list[Any], hold: tuple[str, int] | None, bounces: float, emulator: Emulator
+    faults: list[Any],
+    meanwhile: tuple[str, int] | None,
+    lost: int | None,
+    bounces: float,
+    emulator: Emulator,
+    clock: Clock,
 ) -> None:
     begin(emulator, faults, hard_bounce_rate=bounces, soft_bounce_rate=0)
     run = FlowRun(staged(), emulator, most=TRIES)
-    held_at: list[float] = []
-    with pytest.MonkeyPatch.context() as patch:
+    number = itertools.count()
 
-        def set_hold() -> None:
-            held_at.append(time.time())
-            patch.setenv("AIRFLOW_VAR_MAIL_HOLD", "x")
+    def run_task(tries: FlowTries, make: Callable[[], Any], most: int) -> None:
+        tries.run_all(make, most)
+        if next(number) == lost:
+            tries.xcoms.clear()
 
-        operation, number = hold or (LOOKS, 0)
-        with at_request(emulator, operation, number, set_hold):
-            run.run()
+    with happening(meanwhile, emulator, clock) as times:
+        run.run(run_task)
     check(run, emulator, bounces)
-    for entry in emulator.journal.entries(CREATES):
-        assert not held_at or entry["real_ms"] / 1000 < held_at[0] + FRESH_SECONDS
-    event(f"{'held, ' if held_at else ''}{Counter(run.states.values())['success']} tasks succeeded")
+    if times and meanwhile and meanwhile[0] == "hold":
+        sent = [entry for path in (IMPORTS, CREATES) for entry in emulator.journal.entries(path)]
+        assert all(entry["real_ms"] / 1000 < times[0] + FRESH_SECONDS for entry in sent)
+    event(f"{meanwhile[0] if times and meanwhile else 'nothing'}: {Counter(run.states.values())['success']} succeeded")
     # The hold is released, the service has recovered, and the tasks that failed are cleared.
     emulator.faults.clear()
     run.run()
@@ -139,11 +147,17 @@ CHANGES = st.fixed_dictionaries(
 
 @settings(max_examples=SCHEDULES, suppress_health_check=[*HealthCheck])
 @given(
-    faults=FAULTS, ends=st.lists(st.sampled_from(["canary", "early", "rest", None]), min_size=1, max_size=3),
+    faults=FAULTS, meanwhile=AT_ANY_REQUEST,
+    ends=st.lists(st.sampled_from(["canary", "early", "rest", None]), min_size=1, max_size=3),
     changes=st.lists(CHANGES, min_size=3, max_size=3),
 )  # fmt: skip
 def test_a_run_that_is_cleared_with_another_plan_mails_nobody_twice(
-    faults: list[Any], ends: list[str | None], changes: list[dict[str, Any]], emulator: Emulator
+    faults: list[Any],
+    meanwhile: tuple[str, int] | None,
+    ends: list[str | None],
+    changes: list[dict[str, Any]],
+    emulator: Emulator,
+    clock: Clock,
 ) -> None:
     """Each pass ends at a stage, whose task is ended from outside; then the whole group is cleared."""
     begin(emulator, faults)
@@ -158,7 +172,8 @@ def test_a_run_that_is_cleared_with_another_plan_mails_nobody_twice(
             else:
                 tries.run_all(make, most)
 
-        run.run(run_task)
+        with happening(meanwhile, emulator, clock):
+            run.run(run_task)
         assert set(mailed(emulator).values()) <= {1}
         emulator.faults.clear()
         source = people[slice(*change["people"])]
@@ -185,14 +200,12 @@ def ab_test() -> DAG:
 
 
 @settings(max_examples=examples(5), suppress_health_check=[*HealthCheck])
-@given(faults=FAULTS, hold=HOLDS)
-def test_an_ab_test_mails_nobody_twice(faults: list[Any], hold: tuple[str, int] | None, emulator: Emulator) -> None:
+@given(faults=FAULTS, meanwhile=AT_ANY_REQUEST)
+def test_an_ab_test_mails_nobody_twice(
+    faults: list[Any], meanwhile: tuple[str, int] | None, emulator: Emulator, clock: Clock
+) -> None:
     begin(emulator, faults)
-    operation, number = hold or (LOOKS, 0)
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        at_request(emulator, operation, number, lambda: patch.setenv("AIRFLOW_VAR_MAIL_HOLD", "x")),
-    ):
+    with happening(meanwhile, emulator, clock):
         result = run_tasks(ab_test())
     counts = mailed(emulator)
     assert set(counts.values()) <= {1}

@@ -26,13 +26,13 @@ def around_requests(
 ) -> Iterator[None]:
     """Do something around each request of an operation that the service performs; a fault may keep it from that.
 
-    :param operation: the path of the requests behind ``/v5/``.
+    :param operation: the path of the requests behind ``/v5/``; ``*`` for all.
     :param around: gets a function that performs the request, and returns the response.
     """
     perform = emulator.service.perform
 
     def changed(request: Request, *arguments: Any) -> Response:
-        if request.path != f"/v5/{operation}":
+        if operation not in ("*", request.path.removeprefix("/v5/")):
             return perform(request, *arguments)
         return around(functools.partial(perform, request, *arguments))
 
@@ -48,7 +48,7 @@ def at_request(
 ) -> AbstractContextManager[None]:
     """Change something when the service has performed a request, before it responds.
 
-    :param operation: the path of the request behind ``/v5/``.
+    :param operation: the path of the request behind ``/v5/``; ``*`` for any.
     :param number: of the request, among those of this operation from now on, counted from one.
     :param before: change it before the service performs the request.
     """

@@ -216,10 +216,12 @@ class Tries:
         """Try it so often at most, as Airflow does; return the state. Again: as if it had been cleared."""
         self.returned, self.error = None, None
         for left in reversed(range(most)):
+            number = self.number + 1
             try:
                 self.returned, self.error, self.state = self.run(make()), None, "success"
             except (Exception, Killed) as error:
                 self.error = error
+                self._ti.try_number = number  # also if the operator could not be made, as of a mapped task
                 ends = {AirflowSkipException: "skipped", AirflowFailException: "failed"}
                 self.state = next(
                     (state for kind, state in ends.items() if isinstance(error, kind)),

@@ -46,7 +46,7 @@ def executed(operator: Any, at: datetime.datetime | None = None) -> dict[str, An
 
     :param at: when its run began. Default: now.
     """
-    run = SimpleNamespace(run_after=at or datetime.datetime.now(UTC))
+    run = SimpleNamespace(run_after=at or datetime.datetime.now(UTC), clear_number=0)
     ti = SimpleNamespace(dag_id="dag", task_id="task", run_id="run", map_index=-1, try_number=1)
     result: dict[str, Any] = operator.execute({"dag_run": run, "ti": ti})
     return result
