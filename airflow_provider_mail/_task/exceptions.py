@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Collection
 from contextlib import AbstractContextManager
+from traceback import format_exception
 from types import TracebackType
 
 from airflow_provider_mail.api.errors import MailError, MailValidationError, chain_of, clear_frames
@@ -25,8 +26,8 @@ class AirflowErrors(AbstractContextManager[None]):
     """Leave temporary errors to Airflow's retries, and fail the task at once for all others.
 
     Airflow logs an error with all its frames and causes, among which the message that helps the user would be lost. So
-    a single error is raised, with the frames from here on; its causes are logged at level debug. Addresses in the
-    service's messages and the local variables of frames are removed from every error.
+    a single error is raised, with the frames from here on; its causes are logged at level debug. The service may quote
+    the request: addresses are removed from messages, as the local variables are from frames.
 
     :raises AirflowFailException: instead of an error that is not temporary.
     """
@@ -40,14 +41,18 @@ class AirflowErrors(AbstractContextManager[None]):
     ) -> None:
         if error is None:
             return
-        self._hide_addresses(error)
         clear_frames(error)
-        if isinstance(error.__cause__, MailError):
-            error.__cause__ = None  # Its message is already a part of the error's own message.
         if not isinstance(error, MailError):
+            for link in [*chain_of(error)]:
+                if isinstance(link.__cause__, MailError):
+                    link.__cause__ = None  # Its message is already a part of the error's own message.
+                if isinstance(context := link.__context__, MailError):
+                    text = without_addresses(str(context), self._senders)
+                    link.__context__ = context.with_text(text).with_traceback(context.__traceback__)
             return
-        log.debug("%s: %s", self._connection, error, exc_info=error)
-        message = self._message(error)
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("%s: %s", self._connection, without_addresses("".join(format_exception(error)), self._senders))
+        message = without_addresses(self._message(error), self._senders)
         if error.temporary:
             raise error.with_text(message) from None
         raise (AirflowSkipException if isinstance(error, OldRunError) else AirflowFailException)(message) from None
@@ -62,12 +67,6 @@ class AirflowErrors(AbstractContextManager[None]):
             text = f"{self._connection}: {text}"
         known = not error.operation or error.operation in text
         return text if known else f"{text} ({error.operation})"
-
-    def _hide_addresses(self, error: BaseException) -> None:
-        """Remove addresses from an error and its causes: the service may quote the request."""
-        for link in chain_of(error):
-            if isinstance(link, MailError):
-                link.args = tuple(without_addresses(str(argument), self._senders) for argument in link.args)
 
 
 def without_addresses(text: str, allowed: Collection[str] = ()) -> str:

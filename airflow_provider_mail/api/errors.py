@@ -46,6 +46,15 @@ class PicklableError(Exception):
         # The default implementation calls the class with ``args`` only.
         return _restore, (type(self), self.args, self.__dict__)
 
+    def with_text(self, text: str, **attributes: Any) -> Self:
+        """Return this error with another text.
+
+        :param attributes: that differ as well, by name.
+        """
+        changed = _restore(type(self), (text,), {**self.__dict__, **attributes})
+        assert isinstance(changed, type(self))
+        return changed
+
 
 def _restore(error_type: type[Exception], args: tuple[Any, ...], state: dict[str, Any]) -> Exception:
     error = error_type.__new__(error_type, *args)
@@ -86,15 +95,6 @@ class MailError(PicklableError):
         self.code = code
         self.service_message = service_message
         self.retry_after = retry_after
-
-    def with_text(self, text: str, **attributes: Any) -> Self:
-        """Return this error with another text.
-
-        :param attributes: that differ as well, by name.
-        """
-        changed = _restore(type(self), (text,), {**self.__dict__, **attributes})
-        assert isinstance(changed, type(self))
-        return changed
 
     @property
     def details(self) -> dict[str, Any]:

@@ -497,8 +497,8 @@ class BaseStatsToSqlOperator(BaseMailToSqlOperator):
             except MailRejectedError as error:
                 # The specification has no limit for the window, and no other reason for a rejection.
                 days = (end_day - start_day).days + 1
-                error.args = (f"{error}; start_day {start_day}, end_day {end_day}: {days} days may be too many",)
-                raise
+                text = f"{error}; start_day {start_day}, end_day {end_day}: {days} days may be too many"
+                raise error.with_text(text) from None
         counts = self.counts(loaded)
         self.log.info("%s to %s: %s records in %s %s", start_day, end_day, loaded.rows, self.table, counts)
         return {

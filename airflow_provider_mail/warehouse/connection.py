@@ -157,7 +157,7 @@ def run_with_connection(
         failure = dialect.error(message).with_traceback(error.__traceback__)
     # Outside of `except`, so that the driver's exception, full of values, is not chained.
     if isinstance(source.error, UnstorableError):
-        source.error.args = (str(dialect.error(str(source.error))),)
+        raise source.error.with_text(str(dialect.error(str(source.error))))
     raise source.error or failure
 
 
