@@ -81,13 +81,13 @@ def main() -> None:
 def fill(options: argparse.Namespace) -> int:
     """Fill the tables; return the number of snapshots."""
     from airflow_provider_mail.plugin.reader import TABLES, Reader
-    from airflow_provider_mail.warehouse.load import load
+    from airflow_provider_mail.warehouse.load import LoadRequest, Source, TableName, load
 
     reader = Reader.of_page()
     hook = reader._hook
     names = reader._names
     for table_key, name in names.items():
-        load(hook, TABLES[table_key], name, [])
+        load(hook, LoadRequest(TABLES[table_key], TableName.parse(name), Source([])))
     count = 0
     with closing(hook.get_conn()) as connection, closing(connection.cursor()) as cursor:
         for table_key, rows in tables(options).items():

@@ -54,7 +54,7 @@ from airflow_provider_mail.api.flows.audience import (
 from airflow_provider_mail.api.flows.create_once import create
 from airflow_provider_mail.api.lists import AddList
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
-from airflow_provider_mail.warehouse.load import load
+from airflow_provider_mail.warehouse.load import LoadRequest, Source, TableName, load
 from airflow_provider_mail.warehouse.table import derived_name
 from airflow_provider_mail.warehouse.tables.imports import AUDIENCE_CHANGES, AUDIENCE_RUNS
 
@@ -590,9 +590,9 @@ class ComparedAudience(Audience):
         def store_changes(hook: DbApiHook, now: datetime) -> None:
             rows = ((import_id, state.key.people(key)[0], operation, now) for key, operation in people)
             table = derived_name(task.changes_only.log_table, "_changes")
-            load(
-                hook, AUDIENCE_CHANGES, table, rows, replace_where={"import_id": import_id}, task_run=current_task_run()
-            )
+            of_import, task_run = {"import_id": import_id}, current_task_run()
+            name, source = TableName.parse(table), Source(rows)
+            load(hook, LoadRequest(AUDIENCE_CHANGES, name, source, replace_where=of_import, task_run=task_run))
 
         connect = lambda: task.audience_hook(task.changes_only.sql_conn_id)  # noqa: E731
         store_run(task.log, connect, AUDIENCE_RUNS, task.changes_only.log_table, values, store_changes)

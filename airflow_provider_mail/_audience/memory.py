@@ -22,7 +22,7 @@ from airflow_provider_mail.api._core.addresses import address_key
 from airflow_provider_mail.api.errors import MailAmbiguousSendError, MailConfigError, MailError
 from airflow_provider_mail.api.transactional import Chunk, SendBatch, SendMail, unique_msg_id
 from airflow_provider_mail.warehouse.connection import configured_hook
-from airflow_provider_mail.warehouse.load import load
+from airflow_provider_mail.warehouse.load import LoadRequest, Source, TableName, load
 from airflow_provider_mail.warehouse.read import StoredTable
 from airflow_provider_mail.warehouse.tables.imports import MEMORY
 
@@ -80,7 +80,8 @@ class Memory:
 
     def create(self) -> None:
         """Create the table, unless it exists. Tasks do not: a table that was lost would mail everybody again."""
-        load(self._hook, MEMORY, self._name, [("", "", 0, "", self._key.people(b"")[0])])
+        rows = Source([("", "", 0, "", self._key.people(b"")[0])])
+        load(self._hook, LoadRequest(MEMORY, TableName.parse(self._name), rows))
 
     def check(self) -> None:
         """Check that the table can be trusted.

@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from airflow_provider_mail._task.storage import check_tables
-from airflow_provider_mail.warehouse.load import load
+from airflow_provider_mail.warehouse.load import LoadRequest, Source, TableName, load
 from airflow_provider_mail.warehouse.read import StoredTable, stream_rows
 from airflow_provider_mail.warehouse.table import derived_name
 from airflow_provider_mail.warehouse.tables.imports import AUDIENCES, MEMBERS
@@ -80,8 +80,9 @@ class StateStore:
 
     def create(self, header: Header) -> None:
         """Store the row of an audience, unless there is one; create the tables."""
-        load(self._hook, AUDIENCES, self._table, [tuple(getattr(header, name) for name in AUDIENCES.names)])
-        load(self._hook, MEMBERS, self._members_table, [])
+        row = tuple(getattr(header, name) for name in AUDIENCES.names)
+        load(self._hook, LoadRequest(AUDIENCES, TableName.parse(self._table), Source([row])))
+        load(self._hook, LoadRequest(MEMBERS, TableName.parse(self._members_table), Source([])))
 
     def change(
         self,

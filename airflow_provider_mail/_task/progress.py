@@ -116,7 +116,7 @@ def store_run(
     :param before: called with that time, to store what belongs to the row.
     """
     from airflow_provider_mail._task.storage import current_task_run
-    from airflow_provider_mail.warehouse.load import database_time, load
+    from airflow_provider_mail.warehouse.load import LoadRequest, Source, TableName, database_time, load
 
     try:
         hook = connect()
@@ -124,6 +124,7 @@ def store_run(
         now = database_time(hook)
         before(hook, now)
         values = values | {"finished_at": now}
-        load(hook, table, table_name, [tuple(values[name] for name in table.names)], task_run=current_task_run())
+        row = tuple(values[name] for name in table.names)
+        load(hook, LoadRequest(table, TableName.parse(table_name), Source([row]), task_run=current_task_run()))
     except Exception:
         log.exception("The row of this run could not be stored in table %s", table_name)

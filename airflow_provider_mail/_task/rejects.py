@@ -126,19 +126,19 @@ def store_rejects(
         transaction. ``None``: no rows are deleted.
     """
     from airflow_provider_mail._task.storage import current_task_run
-    from airflow_provider_mail.warehouse.load import load
+    from airflow_provider_mail.warehouse.load import LoadRequest, Source, TableName, load
     from airflow_provider_mail.warehouse.tables.imports import REJECTS, reject_row
 
     now = datetime.now(UTC)
-    load(
-        hook,
+    request = LoadRequest(
         REJECTS,
-        table,
-        (reject_row(reject, import_id=import_id, rejected_at=now) for reject in rejects),
+        TableName.parse(table),
+        Source(reject_row(reject, import_id=import_id, rejected_at=now) for reject in rejects),
         replace_where={"import_id": import_id},
         expire_before=None if keep_days is None else now - timedelta(days=keep_days),
         task_run=current_task_run(),
     )
+    load(hook, request)
 
 
 @dataclass
@@ -158,17 +158,28 @@ class UnstorableRecords:
     consequence: str = ", so no row is deleted or marked as gone"
     _rejects: list[Reject] = field(default_factory=list)
 
-    def load(self, table: Table, name: str | TableName, rows: Iterable[Sequence[Any]], **options: Any) -> LoadResult:
-        """Load rows with :func:`airflow_provider_mail.warehouse.load.load`; collect rejected ones until `keep`.
+    def load(
+        self,
+        table: Table,
+        name: str | TableName,
+        rows: Iterable[Sequence[Any]],
+        *,
+        now: datetime | None = None,
+        **options: Any,
+    ) -> LoadResult:
+        """Load rows with :func:`airflow_provider_mail.warehouse.load.load`; collect rejected ones until `store`.
 
-        :param options: further arguments of :func:`~airflow_provider_mail.warehouse.load.load`.
+        :param now: the present time by the clock of ``observed_at``.
+        :param options: further fields of :class:`~airflow_provider_mail.warehouse.request.LoadRequest`.
         """
         from airflow_provider_mail._task.storage import current_task_run
-        from airflow_provider_mail.warehouse.load import load
+        from airflow_provider_mail.warehouse.load import Clock, LoadRequest, Source, TableName, load
 
         assert self.target
         options = {"lock_timeout": self.lock_timeout, "task_run": current_task_run(), **options}
-        return load(self.target, table, name, rows, on_unstorable=self.begin(), **options)
+        clock = Clock(now) if now else None
+        source = Source(rows, self.begin())
+        return load(self.target, LoadRequest(table, TableName.parse(name), source, clock=clock, **options))
 
     def begin(self) -> OnUnstorable | None:
         """Clear the rejects of an earlier load; return the receiver of the next load's; ``None`` fails the load."""

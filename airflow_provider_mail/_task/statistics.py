@@ -145,7 +145,8 @@ class Observation:
     @cached_property
     def at(self) -> datetime:
         """The time at which the request was sent, in UTC; to be read after the first response."""
-        from airflow_provider_mail.warehouse.load import FUTURE_TOLERANCE, database_time
+        from airflow_provider_mail.warehouse.load import database_time
+        from airflow_provider_mail.warehouse.request import FUTURE_TOLERANCE
 
         asked_at = self._clock.asked_at
         if asked_at is not None and self._has_test_clock:

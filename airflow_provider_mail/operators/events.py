@@ -173,7 +173,7 @@ class MailReconcileEventsOperator(MailLineage, SqlTask, BaseMailOperator):
         from airflow_provider_mail._task.storage import current_task_run
         from airflow_provider_mail.api.flows.statistics import calendar, transactional_stats
         from airflow_provider_mail.api.transactional import GetTransactionalStats
-        from airflow_provider_mail.warehouse.load import load
+        from airflow_provider_mail.warehouse.load import Clock, LoadRequest, Source, TableName, load
         from airflow_provider_mail.warehouse.tables.events import EVENT_DIFFERENCES, difference_row
 
         observation = Observation(self.hook, self.sql_hook)
@@ -184,7 +184,7 @@ class MailReconcileEventsOperator(MailLineage, SqlTask, BaseMailOperator):
             for day in calendar(start_day, end_day)
             for difference in self._differences(day, records.get(day))
         ]
-        rows = [
+        rows = Source(
             difference_row(
                 difference,
                 mail_conn_id=self.mail_conn_id,
@@ -194,8 +194,9 @@ class MailReconcileEventsOperator(MailLineage, SqlTask, BaseMailOperator):
                 observed_at=observation.at,
             )
             for difference in compared
-        ]
-        load(self.sql_hook, EVENT_DIFFERENCES, self.table, rows, now=observation.now(), task_run=current_task_run())
+        )
+        name, clock = TableName.parse(self.table), Clock(observation.now())
+        load(self.sql_hook, LoadRequest(EVENT_DIFFERENCES, name, rows, clock=clock, task_run=current_task_run()))
         return compared
 
     def _differences(self, day: date, record: TransactionalStats | None) -> list[Difference]:

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail._task.rejects import UnstorableRecords
     from airflow_provider_mail._task.statistics import Observation, Statistics
     from airflow_provider_mail.api._core.requests import PagedRequest
-    from airflow_provider_mail.warehouse.load import History, LoadResult, RemovalRule
-    from airflow_provider_mail.warehouse.request import Coverage, MarkGone
+    from airflow_provider_mail.warehouse.request import Coverage, History, LoadResult, MarkGone, RemovalRule
     from airflow_provider_mail.warehouse.table import Table
 
 READINGS = 3

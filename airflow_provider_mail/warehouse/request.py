@@ -15,7 +15,7 @@ import datetime
 import hashlib
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 from airflow_provider_mail.warehouse.errors import UnconfirmedError
@@ -90,6 +90,9 @@ class Coverage:
     parts: Mapping[str, Mapping[str, Any]]
     whole: Mapping[str, Any]
     team_name: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.parts)
 
     @classmethod
     def days(
@@ -332,8 +335,25 @@ class Clock:
 class LoadRequest:
     """One load.
 
-    :param replace_where: see :func:`airflow_provider_mail.warehouse.load.load`, also for the next four.
-    :param clock: tells which rows cannot have been observed yet. Default: not checked.
+    :param name: its name in the database, optionally with its schema.
+    :param source: the rows, in the order of the table's columns. Those that cannot be stored, up to 1,000, are given to
+        its ``on_unstorable``: then the others are loaded, and no row is deleted or marked as gone, since a rejected row
+        may exist in the table. Exceptions of its iterator are raised unchanged.
+    :param replace_where: the window that these rows replace, as conditions (by column, a value or `Between`): other
+        rows in it are deleted in the same transaction. Default: no row is deleted.
+    :param covers: parts of the table for which these rows are complete. They are recorded in ``mail_loads`` in the same
+        schema, and their unchanged rows are not written again. Default: unchanged rows get a new time of observation.
+    :param mark_gone: windows for which these rows are complete: other rows in them are marked as gone. Default: no row
+        is marked. The mark of a loaded row is always cleared.
+    :param removal: which rows may be deleted, marked as gone or ended in the history. Default: any that this load
+        lacks.
+    :param expire_before: rows that any load observed earlier are deleted in the same transaction. Default: none.
+    :param lock_timeout: seconds to wait for a lock in Postgres, MySQL and MariaDB; in SQLite and DuckDB it is a minute.
+    :param clock: the latest clock that ``observed_at`` may come from. The load fails when rows of the table that it
+        compares with, or readings of ``history``, were observed more than five minutes later. Default: not checked.
+    :param history: the history of the part of the table that these rows are, which must be complete; recorded in the
+        same transaction, unless a row cannot be stored. Default: none.
+    :param task_run: the try of a task that loads, for the columns that say so. Default: none.
     :param recorded: the rows of the load that this one records. Default: ``source``.
     :param resolved: the table's name with its schema, both as the database spells them. Default: not known.
     """
@@ -341,6 +361,7 @@ class LoadRequest:
     table: Table
     name: TableName
     source: Source
+    _: KW_ONLY
     replace_where: Where | None = None
     covers: Coverage | None = None
     mark_gone: MarkGone | None = None

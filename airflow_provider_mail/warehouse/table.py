@@ -223,11 +223,13 @@ class TableName:
     parts: tuple[NamePart, ...]
 
     @classmethod
-    def parse(cls, name: str) -> TableName:
+    def parse(cls, name: str | TableName) -> TableName:
         """Parse ``orders``, ``crm.orders``, ``crm."Orders 2026"`` or ``catalog.crm.orders``, quoted as in standard SQL.
 
         :raises WarehouseError: when it is none of these, or a part is longer than 63 bytes.
         """
+        if isinstance(name, TableName):
+            return name
         parts: list[NamePart] = []
         if _NAME.fullmatch(name):
             for quoted, plain in _NAME_PART.findall(name):

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_mail.api._core.infrequent_gc import infrequent_gc
 from airflow_provider_mail.api.events import EventCode
 from airflow_provider_mail.warehouse.errors import UnstorableError, WarehouseError
-from airflow_provider_mail.warehouse.load import load
+from airflow_provider_mail.warehouse.load import LoadRequest, LoadResult, Source, TableName, load
 from airflow_provider_mail.warehouse.read import StoredTable, stream_rows
 from airflow_provider_mail.warehouse.request import OneOf
 from airflow_provider_mail.warehouse.rows import batched, decoded, json_text
+from airflow_provider_mail.warehouse.table import Table, TaskRun
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
 from airflow_provider_mail.webhook.events import (
     DeadLetter,
@@ -37,7 +38,6 @@ from airflow_provider_mail.webhook.events import (
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
-    from airflow_provider_mail.warehouse.table import TaskRun
     from airflow_provider_mail.webhook.inbox import Inbox, StoredPush
 
 BATCH_BYTES = 4 * 2**20
@@ -97,12 +97,15 @@ class EventTables:
     hook: DbApiHook
     events: str
     dead_letters: str
-    task_run: TaskRun | None = None
+    task_run: TaskRun = field(default_factory=TaskRun)
 
     def create(self) -> None:
         """Create the tables, or add columns of a later version."""
-        load(self.hook, EVENTS, self.events, ())
-        load(self.hook, DEAD_LETTERS, self.dead_letters, ())
+        self._load(EVENTS, self.events, Source(()))
+        self._load(DEAD_LETTERS, self.dead_letters, Source(()))
+
+    def _load(self, table: Table, name: str, source: Source) -> LoadResult:
+        return load(self.hook, LoadRequest(table, TableName.parse(name), source, task_run=self.task_run))
 
     def store(
         self, rows: Iterable[Row], letters: list[DeadLetter], reject: Callable[[DeadLetter], None] | None = None
@@ -117,7 +120,7 @@ class EventTables:
         def on_unstorable(row: Sequence[Any], _: UnstorableError) -> None:
             add(_letter_of(row, Reason.DATABASE))
 
-        loaded = load(self.hook, EVENTS, self.events, rows, on_unstorable=on_unstorable, task_run=self.task_run)
+        loaded = self._load(EVENTS, self.events, Source(rows, on_unstorable))
         drained = Drained(events=(loaded.inserted or 0) + (loaded.unchanged or 0), existing=loaded.existing)
         for code, count in (loaded.inserted_by or {}).items():
             drained.stored[code if code in _CODES else OTHER] += count
@@ -126,8 +129,7 @@ class EventTables:
     def store_dead_letters(self, letters: Sequence[DeadLetter], drained: Drained) -> Drained:
         """Store dead letters, and count the new ones."""
         if letters:
-            rows = (letter.row() for letter in letters)
-            loaded = load(self.hook, DEAD_LETTERS, self.dead_letters, rows, task_run=self.task_run)
+            loaded = self._load(DEAD_LETTERS, self.dead_letters, Source(letter.row() for letter in letters))
             for reason, count in (loaded.inserted_by or {}).items():
                 drained.reasons[Reason.of(str(reason))] += count
             drained.conflicts = drained.reasons[Reason.CONFLICT]

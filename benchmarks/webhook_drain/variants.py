@@ -135,11 +135,11 @@ def copy() -> Run:
 
 def _table() -> tuple[Any, str, tuple[str, ...]]:
     """Create the table of events as the operator does."""
-    from airflow_provider_mail.warehouse.load import load
+    from airflow_provider_mail.warehouse.load import LoadRequest, Source, TableName, load
     from airflow_provider_mail.warehouse.tables.events import EVENTS
 
     hook = imported("events_db", *LAZILY_IMPORTED)
-    load(hook, EVENTS, "mail_events", ())
+    load(hook, LoadRequest(EVENTS, TableName.parse("mail_events"), Source(())))
     return hook, "mail_events", EVENTS.stored_names
 
 

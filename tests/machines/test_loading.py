@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from airflow_provider_mail.warehouse.errors import UnconfirmedError
-from airflow_provider_mail.warehouse.load import Between, RemovalRule
-from airflow_provider_mail.warehouse.request import LOADS, Coverage, MarkGone
+from airflow_provider_mail.warehouse.request import LOADS, Between, Coverage, MarkGone, RemovalRule
 from airflow_provider_mail.warehouse.tables.resources import CONTACTS, contacts_history
 from tests.support.sampling import EVERYTHING, examples
 from tests.warehouse.conftest import (  # noqa: F401 - fixtures

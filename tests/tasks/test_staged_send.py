@@ -24,7 +24,7 @@ from airflow_provider_mail.sensors.gate import MailStatsGateSensor
 from airflow_provider_mail.stages import Stage
 from airflow_provider_mail.utils.staged_send import ab_send, staged_send
 from airflow_provider_mail.version_compat import AirflowFailException
-from airflow_provider_mail.warehouse.load import load
+from airflow_provider_mail.warehouse.load import LoadRequest, Source, TableName, load
 from airflow_provider_mail.warehouse.tables.events import EVENTS
 from mail_emulator import Emulator
 from tests.support.changes import at_every_request, post
@@ -139,6 +139,10 @@ def events(**numbers: int) -> list[tuple[Any, ...]]:
     return others + [event(number, code) for code, count in numbers.items() for number in range(count)]
 
 
+def store(database: SqlDatabase, rows: list[tuple[Any, ...]]) -> None:
+    load(database.hook, LoadRequest(EVENTS, TableName.parse("mail_events"), Source(rows)))
+
+
 SPAM, EVENTS_ONLY = {"max_spam": 0.01}, {"source": "events", "max_bounce": 0.05, "max_unsubscribe": 0.02}
 IN_EVENTS: list[tuple[dict[str, Any], dict[str, int], str]] = [
     # the limits, the events, what the log says
@@ -161,7 +165,7 @@ def test_counts_in_the_events(
 ) -> None:
     counting(emulator, hardBounce=300)
     again = [event(number, "Bounced", push=2) for number in range(numbers.get("Bounced", 0))]
-    load(warehouse.hook, EVENTS, "mail_events", events(**numbers) + again, now=datetime.now(UTC))
+    store(warehouse, events(**numbers) + again)
     done = run(lambda: gate(sql_conn_id="warehouse", **limits))
     assert said in done.log
     assert done.state == ("failed" if "not pass" in done.log else "success")
@@ -170,7 +174,7 @@ def test_counts_in_the_events(
 def test_events_that_are_not_pushed_are_no_zero(run: Run, emulator: Emulator, any_warehouse: SqlDatabase) -> None:
     counting(emulator)
     post(emulator, "webhook/save", transEvent={"delivered": True, "bounced": False, "spamReport": True})
-    load(any_warehouse.hook, EVENTS, "mail_events", events(Delivered=1000), now=datetime.now(UTC))
+    store(any_warehouse, events(Delivered=1000))
     done = run(lambda: gate(sql_conn_id="warehouse", source="events", max_bounce=0.05, max_spam=0.01))
     problem = "max_bounce: the service does not push events Bounced, so the count may be too small"
     report = done.result.xcom(TASK, "gate")

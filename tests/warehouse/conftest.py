@@ -22,8 +22,8 @@ from duckdb_provider.hooks.duckdb_hook import DuckDBHook
 
 from airflow_provider_mail.warehouse.dialects import postgres as postgres_dialect
 from airflow_provider_mail.warehouse.dialects.mysql import MySql
-from airflow_provider_mail.warehouse.load import LoadResult, load
-from airflow_provider_mail.warehouse.table import Table, TableName
+from airflow_provider_mail.warehouse.load import Clock, LoadRequest, LoadResult, Source, TableName, load
+from airflow_provider_mail.warehouse.table import Table
 from tests.support.mariadb import MariaDatabase, MariaServer
 from tests.support.postgres import Database, PostgresServer
 from tests.warehouse.tables import PLAIN, THINGS
@@ -108,8 +108,18 @@ class Warehouse:
         """The same database behind a hook, and so a connection, of its own."""
         return replace(self, hook=type(self.hook)(self.hook.get_conn_id()))
 
-    def load(self, table: Table, rows: Iterable[Sequence[Any]], name: str = "things", **options: Any) -> LoadResult:
-        return load(self.hook, table, name, rows, **options)
+    def load(
+        self,
+        table: Table,
+        rows: Iterable[Sequence[Any]],
+        name: str = "things",
+        *,
+        on_unstorable: Any = None,
+        now: datetime.datetime | None = None,
+        **options: Any,
+    ) -> LoadResult:
+        source, clock = Source(rows, on_unstorable), Clock(now) if now else None
+        return load(self.hook, LoadRequest(table, TableName.parse(name), source, clock=clock, **options))
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         # Two to close: what DuckDB calls a cursor is one more connection.

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from airflow_provider_mail.api.contacts import Contact
-from airflow_provider_mail.warehouse.load import Coverage, LoadResult
+from airflow_provider_mail.warehouse.request import Coverage, LoadResult
 from airflow_provider_mail.warehouse.tables.resources import CONTACTS, CONTACTS_HISTORY, contact_row, contacts_history
 from tests.warehouse.conftest import Warehouse
 from tests.warehouse.tables import NOON

@@ -7,6 +7,7 @@ import json
 import re
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from airflow_provider_mail.warehouse import connection
 from airflow_provider_mail.warehouse.dialects.duckdb import DuckDb, one_process
 from airflow_provider_mail.warehouse.dialects.postgres import Postgres
 from airflow_provider_mail.warehouse.errors import WarehouseError, safe_message
-from airflow_provider_mail.warehouse.load import LoadResult, database_time, load
+from airflow_provider_mail.warehouse.load import LoadResult, database_time
 from airflow_provider_mail.warehouse.read import StoredTable, stream_rows
 from tests.support.clock import Clock
 from tests.support.mariadb import CLIENT, CLIENTS
@@ -92,11 +93,11 @@ def test_another_unique_index_is_rejected(mysql: Warehouse) -> None:
 
 @pytest.mark.not_unit
 def test_characters_and_cursors_of_the_user_s_connection(make_warehouse: Callable[..., Warehouse]) -> None:
-    make_warehouse("mysql", charset="latin1", cursor="dictcursor")
     hook = MySqlHook("warehouse", init_command="SET SESSION sql_mode = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES'")
+    warehouse = replace(make_warehouse("mysql", charset="latin1", cursor="dictcursor"), hook=hook)
     row = thing(THINGS, 1, name="back\\slash 'n' 漢字 🎉")
     for _ in range(2):
-        load(hook, THINGS, "things", [row])
+        warehouse.load(THINGS, [row])
     with stream_rows(hook, "SELECT name FROM things") as (_, batches):
         assert list(batches) == [[("back\\slash 'n' 漢字 🎉",)]]
 
@@ -212,7 +213,7 @@ def test_a_folder_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     nowhere = json.dumps({"conn_type": "duckdb", "host": str(tmp_path / "nowhere" / "x.duckdb")})
     monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", nowhere)
     with pytest.raises(WarehouseError, match=r"cannot connect to 'warehouse': .*No such file or directory"):
-        load(DuckDBHook("warehouse"), THINGS, "things", [])
+        Warehouse("duckdb", DuckDBHook("warehouse")).load(THINGS, [])
 
 
 def test_where_no_lock_is_possible_it_goes_on(tmp_path: Path) -> None:

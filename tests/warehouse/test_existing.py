@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,9 +12,8 @@ from airflow.providers.postgres.hooks.postgres import PostgresHook
 from airflow.providers.sqlite.hooks.sqlite import SqliteHook
 
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from airflow_provider_mail.warehouse.load import Coverage, LoadResult, load
 from airflow_provider_mail.warehouse.read import stream_rows
-from airflow_provider_mail.warehouse.request import LOADS
+from airflow_provider_mail.warehouse.request import LOADS, Coverage, LoadResult
 from airflow_provider_mail.warehouse.table import Table
 from tests.warehouse.conftest import Warehouse, in_each_dialect
 from tests.warehouse.lists import read
@@ -180,10 +180,10 @@ def test_schemas(make_warehouse: Callable[..., Warehouse], kind: str) -> None:
 @pytest.mark.not_unit
 def test_the_hook_of_the_provider_as_it_is(make_warehouse: Callable[..., Warehouse]) -> None:
     # The cursor that the connection names is meant for the user's own statements.
-    make_warehouse("psycopg3", cursor="dictcursor")
     hook = PostgresHook("warehouse")
+    warehouse = replace(make_warehouse("psycopg3", cursor="dictcursor"), hook=hook)
     for _ in range(2):
-        load(hook, THINGS, "things", [thing(THINGS, 1)])
+        warehouse.load(THINGS, [thing(THINGS, 1)])
     assert [dict(row) for row in hook.get_records("SELECT number FROM things")] == [{"number": 1}]
     with stream_rows(hook, "SELECT number FROM things") as (names, batches):
         assert (names, list(batches)) == (("number",), [[(1,)]])
@@ -199,9 +199,9 @@ def test_a_hook_that_keeps_its_connection(sqlite: Warehouse) -> None:
             self.kept = self.kept or super().get_conn()
             return self.kept
 
-    hook = Keeping("warehouse")
+    keeping = replace(sqlite, hook=Keeping("warehouse"))
     for number in (1, 2):
-        load(hook, THINGS, "things", [thing(THINGS, number)])
+        keeping.load(THINGS, [thing(THINGS, number)])
     assert [row[1] for row in sqlite.rows(THINGS)] == [1, 2]
 
 

@@ -17,8 +17,7 @@ from airflow_provider_mail import warehouse as warehouse_package
 from airflow_provider_mail.warehouse import dialects
 from airflow_provider_mail.warehouse.dialects import DIALECTS
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from airflow_provider_mail.warehouse.load import Between, Coverage, LoadResult
-from airflow_provider_mail.warehouse.request import LOADS, MarkGone
+from airflow_provider_mail.warehouse.request import LOADS, Between, Coverage, LoadResult, MarkGone
 from airflow_provider_mail.warehouse.table import (
     JSON,
     LOAD_COLUMNS,
@@ -196,7 +195,7 @@ def load_as(
 ) -> LoadResult:
     """Load rows as the second try of a mapped task, or outside of a task."""
     index = -1 if map_index is None else map_index
-    task_run = None if run_id is None else TaskRun(run_id, "crm", "load", index, 2)
+    task_run = TaskRun() if run_id is None else TaskRun(run_id, "crm", "load", index, 2)
     return warehouse.load(table, rows, task_run=task_run, **options)
 
 

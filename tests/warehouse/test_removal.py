@@ -15,15 +15,15 @@ import pytest
 from airflow_provider_mail.api.contacts import Contact
 from airflow_provider_mail.api.errors import MailIncompleteError
 from airflow_provider_mail.warehouse.errors import UnconfirmedError, WarehouseError
-from airflow_provider_mail.warehouse.load import (
+from airflow_provider_mail.warehouse.load import database_time
+from airflow_provider_mail.warehouse.request import (
+    LOADS,
     Between,
     Coverage,
     LoadResult,
     MarkGone,
     RemovalRule,
-    database_time,
 )
-from airflow_provider_mail.warehouse.request import LOADS
 from airflow_provider_mail.warehouse.table import Table
 from airflow_provider_mail.warehouse.tables.resources import CONTACTS, LIST_READINGS, contact_row
 from tests.warehouse.conftest import ALL, Warehouse, in_each_dialect

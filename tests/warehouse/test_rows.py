@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from airflow_provider_mail.warehouse.load import MarkGone
+from airflow_provider_mail.warehouse.request import MarkGone
 from airflow_provider_mail.warehouse.rows import (
     Encoder,
     RowsFailed,
