@@ -82,7 +82,7 @@ def commands() -> list[str]:
     found = []
     for page in PAGES:
         text = page.read_text()
-        blocks = re.findall(r"```(?:console|bash|sh)\n(.*?)```", text, re.DOTALL)
+        blocks = re.findall(r"```console[^\n]*\n(.*?)```", text, re.DOTALL)
         lines = [line for block in blocks for line in re.sub(r"\\\n\s*", "", block).splitlines()]
         lines += re.findall(r"`((?:airflow mail|python -m airflow_provider_mail)\b[^`\n]*)`", text)
         shown = [line.removeprefix("$ ").strip().removesuffix(" &") for line in lines]
@@ -132,7 +132,7 @@ def test_targets_of_make_exist() -> None:
     shown = {
         target
         for page in PAGES
-        for code in re.findall(r"```console\n(.*?)```|`(make [^`]*)`", page.read_text(), re.DOTALL)
+        for code in re.findall(r"```console[^\n]*\n(.*?)```|`(make [^`]*)`", page.read_text(), re.DOTALL)
         for target in re.findall(r"^ *make ([\w-]+)", "\n".join(code), re.MULTILINE)
     }
     assert {"demo", "test-unit", "build"} <= shown

@@ -16,7 +16,7 @@ _FENCE = re.compile(
     r"^(?P<indent> *)```(?P<language>\w+)(?P<info>[^\n]*)\n(?P<code>.*?)^(?P=indent)```",
     re.DOTALL | re.MULTILINE,
 )
-EMBEDDED = ("example", "file", "run")
+EMBEDDED = ("example", "file", "run", "sql")
 """Markers of blocks that other tests run: parts of example DAGs, files with a test of their own, and marked blocks."""
 
 

@@ -84,13 +84,14 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
             environment[f"AIRFLOW_CONN_{name.upper()}"] = json.dumps(
                 {"conn_type": "sqlite", "host": str(folder / f"{name}.db")}
             )
-        environment["AIRFLOW__MAIL__INBOX_CONN_ID"] = "warehouse"
+        environment["AIRFLOW__MAIL__INBOX_CONN_ID"] = environment["AIRFLOW__MAIL__IMPORTS_CONN_ID"] = "warehouse"
+        environment["AIRFLOW__MAIL__RECEIVE_URL"] = "https://events.example.com"
         environment["AIRFLOW__EMAIL__FROM_EMAIL"] = "shop@example.com"
         environment["AIRFLOW__EMAIL__EMAIL_BACKEND"] = "airflow_provider_mail.utils.emailer.send_email"
         (folder / "report.csv").write_text("day,orders\n2026-03-02,12\n")
         with sqlite3.connect(folder / "crm.db") as crm:
             crm.execute("CREATE TABLE customers (email TEXT, name TEXT, subscribed INTEGER)")
-            rows = [(f"customer{number}@example.com", f"Customer {number}", 1) for number in range(20)]
+            rows = [(f"customer{number}@example.com", f"Customer {number}", 1) for number in range(2000)]
             crm.executemany("INSERT INTO customers VALUES (?, ?, ?)", rows)
         with sqlite3.connect(folder / "shop.db") as shop:
             shop.execute("CREATE TABLE carts (id INTEGER, email TEXT, item TEXT)")
@@ -100,7 +101,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
         (folder / "shown" / "loads.py").write_text(LOADS)
         reader = Reader(folder, environment, emulator)
         reader.run("airflow", "db", "migrate")
-        receive = (sys.executable, "-m", "airflow_provider_mail", "receive", "rotate")  # makes the tables of the inbox
-        reader.run(*receive, "--url", "https://mail.example.com", "--no-save")
+        # Makes the tables of the inbox.
+        reader.run(sys.executable, "-m", "airflow_provider_mail", "receive", "rotate", "--no-save")
         assert reader.run_shown() == {"loads": ""}
         yield reader

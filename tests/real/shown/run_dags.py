@@ -19,7 +19,7 @@ from airflow.sdk import DAG
 LIMIT_SECONDS = 300
 """A block that waits for longer hangs: nothing that a page shows has to wait here."""
 
-INTERVALS = {"poke_interval", "min_interval"}
+INTERVALS = {"poke_interval", "min_interval", "max_age"}
 """What a reader in a hurry would shorten to a second."""
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 
 import pytest
 import yaml
@@ -27,3 +29,16 @@ def test_json_and_yaml_are_read() -> None:
         json.loads(block.code)
     for block in blocks("yaml"):
         yaml.safe_load(block.code)
+
+
+@pytest.mark.ci
+def test_sql(reader: Reader) -> None:
+    """Every query runs on the tables of the loads, beside those of the shop and the CRM."""
+    with closing(sqlite3.connect(reader.folder / "warehouse.db")) as warehouse:
+        for name in ("crm", "shop"):
+            warehouse.execute(f"ATTACH '{reader.folder}/{name}.db' AS {name}")
+        for block in (block for block in blocks("sql") if not block.not_run and not block.embedded):
+            try:
+                warehouse.executescript(block.code)
+            except sqlite3.Error as error:
+                raise AssertionError(f"{block}: {error}") from error
