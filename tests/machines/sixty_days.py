@@ -652,12 +652,20 @@ class World:
         )
 
 
-def live(world: World, days: int, beside: Callable[[Account], None] = lambda account: None) -> None:
+def live(
+    world: World,
+    days: int,
+    beside: Callable[[Account], None] = lambda account: None,
+    halfway: Callable[[World], object] = lambda world: None,
+) -> None:
     """Runs that are skipped, repeated and overtaken, for so many days.
 
     :param beside: called after the loads of an account.
+    :param halfway: called after half of the days.
     """
-    for _ in range(days):
+    for day in range(days):
+        if day == days // 2:
+            halfway(world)
         for account in world.accounts:
             world.live(account)
             if world.chance.random() < 0.8:

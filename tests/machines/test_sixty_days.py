@@ -21,16 +21,25 @@ from tests.warehouse.test_questions import DATABASES, SESSION
 
 
 def run(
-    warehouse: Warehouse, clock: Clock, monkeypatch: pytest.MonkeyPatch, folder: Path, days: int, seed: int
+    warehouse: Warehouse,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    folder: Path,
+    days: int,
+    seed: int,
+    halfway: Callable[[World], object] = lambda world: None,
 ) -> World:
-    """Two accounts, one of which has two teams; dlt reads one of them, too."""
+    """Two accounts, one of which has two teams; dlt reads one of them, too.
+
+    :param halfway: called after half of the days.
+    """
 
     def connect(conn_id: str, service: Emulator, team: str) -> None:
         fields = {"conn_type": "mail", "host": service.base_url, "password": service.api_key}
         value = json.dumps({**fields, "extra": {"team_name": team}})
         monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", value)
 
-    def ask(statement: str) -> list[tuple[Any, ...]]:
+    def ask(question: str, statement: str) -> list[tuple[Any, ...]]:
         with closing(warehouse.hook.get_conn()) as connection, closing(connection.cursor()) as cursor:
             for setting in SESSION.get(warehouse.kind, []):
                 cursor.execute(setting)
@@ -43,12 +52,13 @@ def run(
         world = World(warehouse, accounts, clock, connect, seed, folder)
         monkeypatch.setattr(warehouse_load, "database_time", lambda hook: world.now())
         if find_spec("dlt") is None:
-            live(world, days)
+            live(world, days, halfway=halfway)
         else:
             from tests.machines.sixty_dlt import Lake
 
             monkeypatch.setenv("DLT_DATA_DIR", f"{folder / 'dlt'}")
             monkeypatch.setenv("RUNTIME__DLTHUB_TELEMETRY", "false")
+            monkeypatch.setenv("PROVIDERS__ENABLE_AIRFLOW_SECRETS", "false")  # no look-ups in Airflow's database
             lake = Lake(world, accounts[-1], folder / "lake")
 
             def beside(account: Account) -> None:
@@ -56,7 +66,7 @@ def run(
                     lake.load()
 
             with lake.client:
-                live(world, days, beside)
+                live(world, days, beside, halfway)
         world.load_events()
         world.answers = sixty_answers.check(world, ask, DATABASES[warehouse.kind])
     return world

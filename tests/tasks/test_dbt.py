@@ -19,9 +19,14 @@ from airflow_provider_mail.transfers.events_to_sql import MailEventsToSqlOperato
 from airflow_provider_mail.webhook.inbox import Inbox
 from docs import dbt
 from mail_emulator import Emulator
+from tests.machines.sixty_answers import Answers, check, differences
+from tests.machines.sixty_days import World
+from tests.machines.test_sixty_days import run as sixty_days
+from tests.support.clock import Clock
 from tests.support.env import ROOT
 from tests.tasks.conftest import TASK, Connect, Done, Run, SqlDatabase
 from tests.tasks.loading import load_task
+from tests.warehouse.conftest import Warehouse
 from tests.webhook.pushes import event, push, receive
 
 PACKAGE = ROOT / "dbt"
@@ -182,6 +187,38 @@ def sql(question: str, project: Project) -> str:
     own = ROOT / "docs" / "sql" / f"{question}.{kind}.sql"
     text = (own if own.exists() else ROOT / "docs" / "sql" / f"{question}.sql").read_text()
     return text.replace("'spring-sale'", "'campaign-000003'")
+
+
+@needs_dbt
+@pytest.mark.timeout(3600)
+def test_the_models_are_right_after_days_of_all_that_goes_wrong(
+    project: Project, clock: Clock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Every question and every mart, built twice on the way, equals what is calculated by hand."""
+    kind = "postgres" if isinstance(project.database.hook, PostgresHook) else "duckdb"
+    warehouse = Warehouse({"postgres": "psycopg3"}.get(kind, kind), project.database.hook)
+
+    def build(world: World) -> None:
+        world.load_events()
+        assert "ERROR=0" in project.run("build")
+
+    days = int(os.environ.get("MAIL_TEST_DAYS", "12"))
+    world = sixty_days(warehouse, clock, monkeypatch, tmp_path, days, seed=2, halfway=build)
+    build(world)
+    check(
+        world, lambda question, statement: project.database.query(f"SELECT * FROM mail_{question}"), kind, curves=False
+    )
+    by_hand = Answers(world)
+    key = "mail_conn_id, team_name, mail_name, mail_send_date"
+    counts = "open_count, click_count, bounce_count, unsubscribe_count"
+    for table, columns, expected in (
+        ("mail_campaign_days", f"{key}, observed_day, day_before, sent_count, {counts}, new_sent, new_opens, "
+         "new_clicks, new_bounces, new_unsubscribes", by_hand.campaign_days()),
+        ("mail_campaign_results", f"{key}, sent_count, delivered_count, {counts}, open_rate, click_rate, bounce_rate, "
+         "unsubscribe_rate, is_gone", by_hand.campaign_results()),
+        ("mail_event_days", "mail_conn_id, event_day, event_code, guid, events, mails", by_hand.event_days()),
+    ):  # fmt: skip
+        assert not differences(project.database.query(f"SELECT {columns} FROM {table}"), expected), table
 
 
 @needs_dbt
