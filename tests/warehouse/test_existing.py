@@ -13,11 +13,11 @@ from airflow.providers.sqlite.hooks.sqlite import SqliteHook
 
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.read import stream_rows
-from airflow_provider_mail.warehouse.request import LOADS, Coverage, LoadResult
+from airflow_provider_mail.warehouse.request import LOADS, Coverage, LoadResult, MarkGone
 from airflow_provider_mail.warehouse.table import Table
 from tests.warehouse.conftest import Warehouse, in_each_dialect
 from tests.warehouse.lists import read
-from tests.warehouse.tables import NOON, PLAIN, THINGS, TOKYO, thing
+from tests.warehouse.tables import LATER, MARKED, NOON, PLAIN, THINGS, TOKYO, thing
 
 
 def never_asked_for() -> Iterator[tuple[Any, ...]]:
@@ -323,6 +323,27 @@ def test_rows_that_a_trigger_drops_are_missed(
     with pytest.raises(WarehouseError, match="1 of 3 rows were dropped without an error"):
         warehouse.load(PLAIN, [thing(PLAIN, number) for number in (1, 2, 3)])
     assert len(warehouse.rows(PLAIN)) == (0 if is_empty else 1)
+
+
+@pytest.mark.parametrize("change", ["DELETE", "UPDATE"])
+@pytest.mark.parametrize("kind", ["sqlite", "psycopg3"])
+def test_rows_that_a_trigger_keeps_are_noticed(
+    make_warehouse: Callable[..., Warehouse], kind: str, change: str
+) -> None:
+    """What is gone at the service would count for ever."""
+    warehouse = make_warehouse(kind)
+    where = {"account": "a"}
+    removal = {"replace_where": where} if change == "DELETE" else {"mark_gone": MarkGone(LATER, lambda: [where])}
+    warehouse.load(MARKED, [thing(MARKED, number) for number in range(3)])
+    if kind == "sqlite":
+        warehouse.execute(f"CREATE TRIGGER keeping BEFORE {change} ON things BEGIN SELECT RAISE(IGNORE); END")
+    else:
+        warehouse.execute(
+            "CREATE FUNCTION keeping() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'",
+            f"CREATE TRIGGER keeping BEFORE {change} ON things FOR EACH ROW EXECUTE FUNCTION keeping()",
+        )
+    with pytest.raises(WarehouseError, match=r"triggers and rules of the table: 2 rows .* stayed as they were"):
+        warehouse.load(MARKED, [thing(MARKED, 1)], **removal)
 
 
 def test_a_table_that_is_renamed_during_a_load_is_not_made_again(native: Warehouse) -> None:

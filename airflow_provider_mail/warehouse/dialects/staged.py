@@ -390,7 +390,17 @@ class Staged(StagedSql):
         self._reject_future_existing(cursor, self._window("t."))
         condition, values = self._stale(self._window("t."), late, latest)
         cursor.execute(self._delete_stale_sql(condition), values)
-        return self._affected(cursor)
+        deleted = self._affected(cursor)
+        self._check_removed(cursor, condition, values)
+        return deleted
+
+    def _check_removed(self, cursor: Any, condition: str, values: list[Any]) -> None:
+        """Check that no trigger or rule has kept rows silently."""
+        if left := self._count(cursor, self._select_stale_sql("count(*)", condition), values):
+            raise self.error(
+                f"look at the triggers and rules of the table: {left} rows that the service does not have any more "
+                "stayed as they were, without an error"
+            )
 
     def _mark_gone(self, cursor: Any, late: Sequence[Where]) -> int | None:
         if not (mark_gone := self.request.mark_gone):
@@ -402,9 +412,10 @@ class Staged(StagedSql):
             self._reject_future_existing(cursor, self._condition("mark_gone", window, "t."))
             for part in self._windows_to_mark(cursor, mark_gone, window, late):
                 condition, values = self._stale(self._condition("mark_gone", part, "t."), late, at)
-                marking = self._mark_stale_sql(f"t.{self._column(gone)} IS NULL AND {condition}")
-                cursor.execute(marking, [at, *self._load_values(), *values])
+                condition = f"t.{self._column(gone)} IS NULL AND {condition}"
+                cursor.execute(self._mark_stale_sql(condition), [at, *self._load_values(), *values])
                 count += self._affected(cursor)
+                self._check_removed(cursor, condition, values)
         return count
 
     def _windows_to_mark(
