@@ -110,7 +110,8 @@ class Staged(StagedSql):
             if not self.is_confirmed and result.removed:
                 undo()
                 self._confirm(lambda: self._stage(cursor))
-                self._look_up(cursor)
+                with self._searching(cursor):
+                    self._look_up(cursor)
                 self._began = 0.0
                 result = self._retry_conflicts(attempt, undo)
             return result

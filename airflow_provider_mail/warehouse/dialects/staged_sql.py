@@ -188,9 +188,13 @@ class HistoryMerge:
         self._load_values = intervals._load_values
         self._now = intervals._parameter(intervals.table[VALID_FROM], history.observed_at)
         self._list: Where = self._of(history.list_id or "")
-        # All staged rows are of the one list.
         self._id = stage._column("id")
-        self._is_staged = f"EXISTS (SELECT 1 FROM {stage.stage_name} AS s WHERE s.{self._id} = t.{self._id})"
+        # All staged rows are of this list: without its name, some databases could not use the key of the staged rows.
+        same = " AND ".join(f"s.{name} = t.{name}" for name in ("mail_conn_id", "team_name", self._id))
+        self._is_staged = (
+            f"EXISTS (SELECT 1 FROM {stage.stage_name} AS s WHERE s.list_name = {self._placeholder} AND {same})",
+            [history.where["list_name"]],
+        )
 
     def _of(self, list_id: Any) -> Where:
         account = {name: self._history.where[name] for name in ("mail_conn_id", "team_name")}
@@ -222,8 +226,7 @@ class HistoryMerge:
             self._record(cursor, list_id, 0)
         if self._history.list_id is None:
             return 0, left
-        valid, valid_values = self._valid_now(self._history.list_id)
-        left += self._end(cursor, (f"{valid} AND NOT {self._is_staged}", valid_values), following)
+        left += self._end(cursor, self._leaving(self._history.list_id), following)
         joined = self._begin(cursor, following)
         self._record(cursor, self._history.list_id, count)
         return joined, left
@@ -232,11 +235,11 @@ class HistoryMerge:
         """Return values of some of the rows whose stays would end, whatever name of the list they were loaded by."""
         if self._history.list_id is None:
             return []
-        stage, (condition, values) = self._stage, self._valid_now(self._history.list_id)
+        stage, (condition, values) = self._stage, self._leaving(self._history.list_id)
         same = " AND ".join(f"c.{name} = t.{name}" for name in ("mail_conn_id", "team_name", self._id))
         cursor.execute(
             f"SELECT DISTINCT {stage._columns_list(columns, 'c.')} FROM {self._intervals.target} AS t "
-            f"JOIN {stage.target} AS c ON {same} WHERE {condition} AND NOT {self._is_staged} LIMIT {SAMPLE}",
+            f"JOIN {stage.target} AS c ON {same} WHERE {condition} LIMIT {SAMPLE}",
             values,
         )
         return [*map(tuple, cursor.fetchall())]
@@ -272,6 +275,11 @@ class HistoryMerge:
         condition += f" AND t.{self._from} < {self._placeholder} AND {self._ends_later()}"
         return condition, [*values, self._now, self._now]
 
+    def _leaving(self, list_id: str) -> Condition:
+        """Those of them that this reading lacks."""
+        (condition, values), (is_staged, more) = self._valid_now(list_id), self._is_staged
+        return f"{condition} AND NOT {is_staged}", [*values, *more]
+
     def _ends_later(self) -> str:
         """The condition that an interval ends after a time, its parameter."""
         return f"(t.{self._to} IS NULL OR t.{self._to} > {self._placeholder})"
@@ -299,8 +307,8 @@ class HistoryMerge:
         if following is not None:  # intervals that began at the following reading begin at this one
             cursor.execute(
                 f"UPDATE {target} AS t SET {self._from} = {self._placeholder}{self._assigned} "
-                f"WHERE {condition} AND t.{self._from} = {self._placeholder} AND {self._is_staged}",
-                [self._now, *self._load_values(), *values, following],
+                f"WHERE {condition} AND t.{self._from} = {self._placeholder} AND {self._is_staged[0]}",
+                [self._now, *self._load_values(), *values, following, *self._is_staged[1]],
             )
             count, end = self._intervals._affected(cursor), [following]
         place = ", ".join([self._placeholder] * len(self._list))
