@@ -72,6 +72,7 @@ def run(
     return world
 
 
+@pytest.mark.timeout(1800)
 def test_every_number_is_right_or_red(
     make_warehouse: Callable[..., Warehouse],  # noqa: F811
     clock: Clock,
