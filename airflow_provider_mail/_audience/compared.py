@@ -55,6 +55,7 @@ from airflow_provider_mail.api.flows.create_once import create
 from airflow_provider_mail.api.lists import AddList
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
 from airflow_provider_mail.warehouse.load import LoadRequest, Source, TableName, load
+from airflow_provider_mail.warehouse.rows import batched
 from airflow_provider_mail.warehouse.table import derived_name
 from airflow_provider_mail.warehouse.tables.imports import AUDIENCE_CHANGES, AUDIENCE_RUNS
 
@@ -79,6 +80,7 @@ all of an audience of at least so many."""
 UNUSUAL_RATIO = 3
 """How many times the changes of the last runs are unusual."""
 RECENT_RUNS = 10
+LOGGED_AT_ONCE = 10_000
 
 
 class ComparedAudience(Audience):
@@ -421,7 +423,8 @@ class ComparedAudience(Audience):
             raise
         self._new_exclusion = removal.has_new_list
         if self._logs:
-            self._log.add(list(self._operations()))
+            for operations in batched(self._operations(), LOGGED_AT_ONCE):
+                self._log.add(operations)
         if not comparison.size_before:
             self._counts = {JOINED: self.progress.accepted, CHANGED: 0, LEFT: 0}
         self._store(state, removal)
@@ -439,6 +442,7 @@ class ComparedAudience(Audience):
             mapping=mapping_of(self._plan, self.task.hook.config),
             send_list_name=self.list_name or "",
             full_at=int(time.time()),
+            suppressed=state.ledger.suppressed,
             runs=state.ledger.runs,
             recent=state.ledger.recent,
         )

@@ -39,7 +39,7 @@ _FIRST_EXCLUDED = -16
 CLAIM_SECONDS = 24 * 3600
 """Seconds after which a run that Airflow does not know any more has ended."""
 
-MAX_ADDED = 0.25
+MAX_ADDED = 0.5
 """The share of added people from which a bucket is written anew; that of a bucket differs, so not all are at once."""
 MAX_PARTS = 40
 SMALL = 300
