@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from itertools import compress
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
-from airflow_provider_mail._audience.rows import Identity, Rows, picked_rows
+from airflow_provider_mail._audience.rows import Identity, Rows
 from airflow_provider_mail._audience.suppression import suppressed_people
+from airflow_provider_mail._task.import_rows import numbered, selected
 from airflow_provider_mail._task.storage import Spool
 from airflow_provider_mail.api.flows.import_contacts import SelectedRows
 from airflow_provider_mail.version_compat import AirflowFailException
@@ -27,8 +28,6 @@ PASS_BRAKES = "pass_brakes"
 """The parameter of a DAG run that lets the brakes pass."""
 
 MAX_EXAMPLES = 5
-
-R = TypeVar("R", bound=SelectedRows)
 
 
 class Send(Protocol):
@@ -97,7 +96,8 @@ class Audience:
             send(selected, plan)
         else:
             with closing(Spool[SelectedRows]()) as spool:
-                self.fill(spool, selected)
+                for batch in selected:
+                    spool.add(batch)
                 send(spool, plan)
 
     @property
@@ -144,30 +144,17 @@ class Audience:
                 return False
             return True
 
-        for batch in self._numbered(rows):
+        most = self.task.brakes.max_rows
+        for batch in numbered(rows, self.progress, self.task.limit):
+            if most is not None and self.progress.read > most:
+                self.brake("max_rows", f"there are more than {most:,} rows")
             spelled, keys = identity.keyed(batch)
             if spelled is not batch:
                 batch = SelectedRows(spelled, batch.numbers, batch.lines)
             if people or stage is not None:
                 kept = list(map(is_selected, keys))
-                batch, keys = picked_rows(batch, kept), list(compress(keys, kept))
+                batch, keys = selected(batch, kept), list(compress(keys, kept))
             yield batch, keys
-
-    def _numbered(self, source: Rows) -> Iterator[SelectedRows]:
-        """Yield the rows up to the limit."""
-        progress, limit = self.progress, self.task.limit
-        for batch in source:
-            if isinstance(batch, SelectedRows):
-                yield batch
-                continue
-            first, size = progress.read + 1, len(batch)
-            if limit is not None:
-                size = min(size, limit - progress.read)
-            progress.read += size
-            lines = getattr(batch, "lines", ())[:size]
-            yield SelectedRows(batch if size == len(batch) else batch[:size], range(first, first + size), lines)
-            if progress.read == limit:
-                return
 
     def _suppressed(self) -> frozenset[int]:
         suppress = self.task.suppress
@@ -185,14 +172,6 @@ class Audience:
                 raise AirflowFailException(f"suppress: {error}") from None
         self.task.log.info("%s addresses must be left out.", f"{len(people):,}")
         return people
-
-    def fill(self, spool: Spool[R], rows: Iterable[R]) -> None:
-        """Read all rows, and fail before the first request when there are too many."""
-        most = self.task.brakes.max_rows
-        for batch in rows:
-            spool.add(batch)
-            if most is not None and self.progress.read > most:
-                self.brake("max_rows", f"there are more than {most:,} rows")
 
     def brake(self, argument: str, numbers: str) -> None:
         """Fail the task, unless the run was triggered to let it pass.

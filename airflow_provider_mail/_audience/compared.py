@@ -165,9 +165,12 @@ class ComparedAudience(Audience):
             return
         self._plan = plan
         with infrequent_gc(), closing(People()) as self._people:
-            self._read(rows)
+            for batch, keys in self.selected(rows, plan, self.suppressed_keys.add):
+                self._people.add(batch, keys)
             if not self.progress.read:
-                self._keep_all()
+                self.task.log.warning("The source is empty: nobody is removed from the audience.")
+                # A campaign reaches nobody, whom the source returned: it may be empty by mistake.
+                self._new_list = self._exact
                 return
             self._reason = NO_STATE if self._state is None else self._why_everybody(self._state)
             with closing(self._compare()) as self._comparison:
@@ -203,13 +206,6 @@ class ComparedAudience(Audience):
         return super().lists() | {"repel_list_names": excluded}
 
     # --- the source and the state ---
-
-    def _read(self, rows: Rows) -> None:
-        most = self.task.brakes.max_rows
-        for batch, keys in self.selected(rows, self._plan, self.suppressed_keys.add):
-            self._people.add(batch, keys)
-            if most is not None and self.progress.read > most:
-                self.brake("max_rows", f"there are more than {most:,} rows")
 
     @property
     def _logs(self) -> bool:
@@ -300,11 +296,6 @@ class ComparedAudience(Audience):
         if moves and names & lists_in_use(self.task.hook.get_conn(), only_scheduled=True):
             return "a campaign is still to be sent to the lists"
         return ""
-
-    def _keep_all(self) -> None:
-        """Remove nobody: the source may be empty by mistake. A campaign reaches nobody, whom it returned."""
-        self.task.log.warning("The source is empty: nobody is removed from the audience.")
-        self._new_list = self._exact
 
     # --- brakes ---
 

@@ -101,13 +101,6 @@ class Identity:
             return None
 
 
-def picked_rows(rows: SelectedRows, selectors: Sequence[Any]) -> SelectedRows:
-    """Return the rows of which the selector is true."""
-    return SelectedRows(
-        compress(rows, selectors), list(compress(rows.numbers, selectors)), list(compress(rows.lines, selectors))
-    )
-
-
 def bucket_of(key: bytes) -> int:
     return zlib.crc32(key) % BUCKETS
 

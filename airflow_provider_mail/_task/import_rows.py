@@ -106,22 +106,12 @@ class RowFilter:
                 spool.add(rows)
             for rows in spool:
                 kept = [not self._said_no_elsewhere(row) for row in rows]
-                yield rows if all(kept) else _compressed(rows, rows.numbers, rows.lines, kept)
+                yield rows if all(kept) else selected(rows, kept)
 
     def _selected(self, batches: Iterable[Batch]) -> Iterator[SelectedRows]:
-        progress = self._progress
-        for batch in batches:
-            first, size = progress.read + 1, len(batch)
-            if self._limit is not None:
-                size = min(size, self._limit - progress.read)
-            progress.read += size
-            lines: Sequence[int] = getattr(batch, "lines", ())[:size]
-            rows = batch if size == len(batch) else batch[:size]
-            numbers = range(first, first + size)
+        for rows in numbered(batches, self._progress, self._limit):
             kept = self._kept(rows)
-            yield SelectedRows(rows, numbers, lines) if kept is None else _compressed(rows, numbers, lines, kept)
-            if progress.read == self._limit:
-                return
+            yield rows if kept is None else selected(rows, kept)
 
     def _kept(self, rows: Batch) -> list[bool] | None:
         """Return which rows are left; ``None`` for all."""
@@ -162,8 +152,26 @@ class RowFilter:
         return has
 
 
-def _compressed(rows: Batch, numbers: Sequence[int], lines: Sequence[int], kept: Sequence[bool]) -> SelectedRows:
-    return SelectedRows(list(compress(rows, kept)), list(compress(numbers, kept)), list(compress(lines, kept)))
+def numbered(batches: Iterable[Batch], progress: Progress, limit: int | None) -> Iterator[SelectedRows]:
+    """Yield the rows up to the limit, with their numbers in the source; those that have numbers were counted before."""
+    for batch in batches:
+        if isinstance(batch, SelectedRows):
+            yield batch
+            continue
+        first, size = progress.read + 1, len(batch)
+        if limit is not None:
+            size = min(size, limit - progress.read)
+        progress.read += size
+        lines = getattr(batch, "lines", ())[:size]
+        yield SelectedRows(batch if size == len(batch) else batch[:size], range(first, first + size), lines)
+        if progress.read == limit:
+            return
+
+
+def selected(rows: SelectedRows, selectors: Sequence[Any]) -> SelectedRows:
+    """Return the rows of which the selector is true."""
+    numbers, lines = (list(compress(places, selectors)) for places in (rows.numbers, rows.lines))
+    return SelectedRows(compress(rows, selectors), numbers, lines)
 
 
 def unused_consent(source: Source, first: Batch) -> str | None:

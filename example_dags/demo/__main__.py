@@ -1,7 +1,8 @@
 """The main job, in a real Airflow on embedded SQLite, with the email service emulated on this machine: ``make demo``.
 
 Makes a database of 100,000 customers, starts the emulator and all of Airflow's components, and runs the DAG of
-``mail_campaign.py``, twice: between the runs a customer unsubscribes, and is not mailed again. Then sends the campaign
+``mail_campaign.py`` three times: between the runs a customer unsubscribes and subscribes again, and another one is
+erased. Then sends the campaign
 of ``mail_staged.py``: to one percent first, and to all others when the gate has read the counts. Then shows the
 statistics table: when the campaigns have just gone out, and as ``mail_daily_statistics.py`` restates them on the next
 two (emulated) days. At the end, it shows the events that the service pushed, also those of the mails of
@@ -19,7 +20,7 @@ import sys
 import time
 import webbrowser
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from importlib.metadata import version
 from pathlib import Path
@@ -28,6 +29,7 @@ from example_dags.demo.data import SENDER, UNSENDABLE, fill, make_carts, make_cu
 from example_dags.demo.running import POLL_SECONDS, Airflow, Home, say
 from mail_emulator import EmulatorProcess, EmulatorSettings
 
+STAYS, RETURNS, ERASED = (f"customer{number}@example.com" for number in (1, 2, 3))
 DAYS = 2
 SENDING_SECONDS = 8.0
 LEAST_CONTACTS = 40_000
@@ -118,10 +120,15 @@ def show_everything(stack: ExitStack, contacts: int, *, keep: bool) -> None:
     say("Rows that the import rejected:")
     show(home.path / "crm.db", "SELECT field, reason, COUNT(*) AS row_count FROM newsletter_rejects GROUP BY 1, 2")
 
-    say("A customer unsubscribes in the database, and the job runs again:")
-    leaver = unsubscribe_one(home.path / "crm.db")
+    say("One customer unsubscribes, and the job runs again:")
+    change_customer(home.path / "crm.db", "UPDATE customers SET subscribed = 0", RETURNS)
     airflow.run("mail_campaign", show_results=False)
-    say(f"Mails that this customer got in all: {len(emulator.mails_to(leaver))}.")
+    say("That customer subscribes again, another one is erased, and the job runs again:")
+    change_customer(home.path / "crm.db", "UPDATE customers SET subscribed = 1", RETURNS)
+    change_customer(home.path / "crm.db", "DELETE FROM customers", ERASED)
+    airflow.erase(ERASED)
+    airflow.run("mail_campaign", show_results=False)
+    show_who_was_mailed(emulator)
 
     if CAN_ASK:
         send_in_stages(airflow, emulator)
@@ -225,14 +232,25 @@ def send_in_stages(airflow: Airflow, emulator: EmulatorProcess) -> None:
     emulator.change_settings(sending_seconds=SENDING_SECONDS)
 
 
-def unsubscribe_one(path: Path) -> str:
-    """Let a customer leave the query of ``mail_campaign``; return the address.
+def change_customer(path: Path, statement: str, email: str) -> None:
+    """Run a statement for one customer.
 
     :param path: SQLite file.
     """
     with closing(sqlite3.connect(path)) as database, database:
-        database.execute("UPDATE customers SET subscribed = 0 WHERE email = 'customer1@example.com'")
-    return "customer1@example.com"
+        database.execute(f"{statement} WHERE email = ?", [email])
+
+
+def show_who_was_mailed(emulator: EmulatorProcess) -> None:
+    """Print which of three campaigns some customers got, and whether the service has them as contacts."""
+    mails = {email: {mail["mailName"] for mail in emulator.mails_to(email)} for email in (STAYS, RETURNS, ERASED)}
+    campaigns = sorted(mails[STAYS])
+    rows = [("customer", *(f"campaign {number}" for number, _ in enumerate(campaigns, 1)), "contact")]
+    for email, names in mails.items():
+        mailed = ("mailed" if name in names else "-" for name in campaigns)
+        rows.append((email, *mailed, "yes" if emulator.contact(email) else "no"))
+    show_table(rows)
+    say("")
 
 
 def show(path: Path, query: str) -> None:
@@ -245,14 +263,18 @@ def show(path: Path, query: str) -> None:
         names = [column[0] for column in cursor.description]
         rows = cursor.fetchall()
     if len(rows) > 1:
-        table = [[_shown(value) for value in row] for row in (names, *rows)]
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        for line in table:
-            say("    " + "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)))
+        show_table([names, *rows])
     for row in rows if len(rows) == 1 else []:
         for name, value in zip(names, row, strict=True):
             say(f"    {name:<18} {_shown(value)}")
     say("")
+
+
+def show_table(rows: Sequence[Sequence[object]]) -> None:
+    table = [list(map(_shown, row)) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for line in table:
+        say("    " + "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)))
 
 
 def _shown(value: object) -> str:

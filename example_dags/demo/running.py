@@ -153,6 +153,17 @@ class Airflow:
         command = [sys.executable, "-m", "airflow_provider_mail", "memory", "create"]
         self._home.run(command, self._environment, self._home.path / "memory-create.out")
 
+    def erase(self, email: str) -> None:
+        """Delete a contact at the service, as a task would with ``MailDeleteContactOperator``."""
+        code = (
+            "from airflow_provider_mail.api.contacts import DeleteContact; "
+            "from airflow_provider_mail.hooks.mail import MailHook; "
+            f"MailHook().send(DeleteContact(email={email!r}))"
+        )
+        # So that it reads connections from Airflow's database, as Airflow's own commands do.
+        environment = self._environment | {"_AIRFLOW_PROCESS_CONTEXT": "server"}
+        self._home.run([sys.executable, "-c", code], environment, self._home.path / "erase.out")
+
     def unpause_all(self) -> None:
         """Unpause every DAG."""
         self._call("PATCH", "/api/v2/dags?dag_id_pattern=~", {"is_paused": False})
