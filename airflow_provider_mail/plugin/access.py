@@ -265,7 +265,7 @@ def decisions(user: Any) -> Sequence[Decision]:
 
 def waits_table(waits: Sequence[Wait]) -> Grid:
     columns = [
-        Column("Task"), Column("Until"), Column("Campaign"), Column("Since", "time"), Column("At most until", "time"),
+        Column("Step"), Column("Until"), Column("Campaign"), Column("Since", "time"), Column("At most until", "time"),
         Column("State"),
     ]  # fmt: skip
     rows = [
@@ -275,4 +275,4 @@ def waits_table(waits: Sequence[Wait]) -> Grid:
         )
         for wait in waits
     ]  # fmt: skip
-    return Grid("waits", "Tasks that wait", columns, rows)
+    return Grid("waits", "Steps that wait", columns, rows)

@@ -192,7 +192,7 @@ def show_campaign(request: Request, account: Text, name: Text, team: Text = "", 
     reader = request.state.mail_reader
     details = campaign.get(reader, (account, team, name), guid)
     if details is None:
-        raise HTTPException(404, "There is no such campaign in the tables.")
+        raise HTTPException(404, "There is no such campaign here.")
     task = access.task_named(name)
     curve = details.curve
     lines = [("This campaign", curve.opens), ("Median", curve.median)] if curve else []
@@ -310,5 +310,8 @@ async def show_bad_query(request: Request, error: RequestValidationError) -> HTM
 async def show_database_error(request: Request, error: Exception) -> HTMLResponse:
     """Show why the tables cannot be read; the message has no values of rows."""
     _log.warning("The page cannot read the tables: %s", error)
-    advice = "Check that the database runs and that this API server reaches it, then reload this page."
+    advice = (
+        "Reload this page in a minute. If that does not help, ask your engineers whether the database runs and the API "
+        "server reaches it."
+    )
     return render.error(503, str(error), request, advice="" if isinstance(error, MailConfigError) else advice)

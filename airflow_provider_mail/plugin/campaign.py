@@ -137,7 +137,9 @@ def _find(reader: Reader, identity: Identity, guid: str = "") -> Campaign | None
             "WHERE mail_conn_id = ? AND mail_name = ? AND gone_at IS NULL",
             [account, name],
         )
-        task = own_task(tasks, team, guid)
+        # Without statistics, a campaign is that of its team.
+        own = tasks if stats or guid else [row for row in tasks if str(row["team_name"]) == team]
+        task = own_task(own, team, guid)
     counted = stats or task
     if counted is None:
         return None

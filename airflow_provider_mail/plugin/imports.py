@@ -28,7 +28,7 @@ def imports(reader: Reader) -> tuple[Grid, Grid]:
         why = decoded(row["reasons"]) or ()
         name, read, accepted = _name(str(row["import_id"])), row["rows_read"], row["rows_accepted"]
         rejected = Cell(row["rows_rejected"], href="#reasons" if why else "")
-        state = Cell(row["state"], state=str(row["state"]), note="sandbox" if row["sandbox"] else "")
+        state = Cell(row["state"], state=str(row["state"]), note="only checked" if row["sandbox"] else "")
         ended, list_name = moment(row["finished_at"]), row["list_name"] or ""
         counts = read, accepted, rejected, rate(read - accepted, read)
         rows.append((name, state, *counts, ended, list_name, row["mail_conn_id"]))
@@ -75,9 +75,9 @@ def audiences(reader: Reader) -> Grid:
 
 def audience_runs(reader: Reader) -> Grid:
     columns = [
-        Column("Run"), Column("Reason", is_below=True), Column("State"), Column("Size", "number"),
+        Column("Import"), Column("Reason", is_below=True), Column("State"), Column("Size", "number"),
         Column("Joined", "number"), Column("Changed", "number"), Column("Left", "number"),
-        Column("Suppressed", "number"), Column("Rejected", "number"), Column("Ended", "time"),
+        Column("Left out", "number"), Column("Rejected", "number"), Column("Ended", "time"),
     ]  # fmt: skip
     runs = reader.rows(
         f"SELECT import_id, state, everybody, reason, {reader['audience'].column('size')} AS size, joined, "
@@ -95,4 +95,4 @@ def audience_runs(reader: Reader) -> Grid:
         )
         for row in runs
     ]  # fmt: skip
-    return Grid("audience-runs", "Runs of audiences", columns, rows)
+    return Grid("audience-runs", "Imports of audiences", columns, rows)

@@ -146,7 +146,7 @@ def _overlaps_of(reader: Reader, teams: Sequence[Sequence[ContactList]]) -> Iter
 
 def lists_table(counted: Counted[ContactList]) -> Grid:
     columns = [
-        Column("List"), Column("Contacts", "number"), Column("In the last month", "number"), Column("Last month"),
+        Column("List"), Column("Contacts", "number"), Column("New in the month", "number"), Column("Latest month"),
         Column("Growth by month", "drawing"), Column("Account"), Column("Team"),
     ]  # fmt: skip
     rows = []

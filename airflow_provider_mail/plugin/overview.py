@@ -183,7 +183,7 @@ def _late_waits(waits: Sequence[Wait]) -> Sequence[Finding]:
         return []
     since = min(wait.deadline for wait in late if wait.deadline)
     verb = "waits" if len(late) == 1 else "wait"
-    return [Finding("failed", "late", f"{_of(len(late), 'task')} {verb} longer than allowed", "waits", since)]
+    return [Finding("failed", "late", f"{_of(len(late), 'step')} {verb} longer than allowed", "waits", since)]
 
 
 def _imports(reader: Reader, now: datetime.datetime) -> Sequence[Finding]:
@@ -204,7 +204,8 @@ def _imports(reader: Reader, now: datetime.datetime) -> Sequence[Finding]:
         )
     if row["rejected"]:
         imports = _of(row["with_rejects"], "import")
-        text = f"{_of(row['rejected'], 'row')} were rejected in the last seven days, in {imports}"
+        verb = "was" if row["rejected"] == 1 else "were"
+        text = f"{_of(row['rejected'], 'row')} {verb} rejected in the last seven days, in {imports}"
         problems.append(Finding("old", "rejected", text, "imports"))
     return problems
 
@@ -213,7 +214,7 @@ def _audiences(reader: Reader, now: datetime.datetime) -> Sequence[Finding]:
     count, earliest = reader.since("audience", "finished_at", now - RECENT, " AND state = 'stopped'")
     if not count:
         return []
-    text = f"{_of(count, 'import')} of an audience stopped before changing too much"
+    text = f"{_of(count, 'import')} of an audience stopped: more people would have changed than is allowed"
     return [Finding("failed", "stopped", text, "audiences#runs", moment(earliest))]
 
 
@@ -221,7 +222,7 @@ def _events(reader: Reader, now: datetime.datetime) -> Sequence[Finding]:
     problems = []
     inbox = views.inbox()
     if isinstance(inbox, str):
-        problems.append(Finding("failed", "inbox", f"The inbox of events cannot be read: {inbox}", "events"))
+        problems.append(Finding("failed", "inbox", f"Events that wait to be loaded cannot be read: {inbox}", "events"))
     elif inbox:
         problems += [
             Finding("failed", "inbox", f"{problem[:1].upper()}{problem[1:]}", "events") for problem, _ in inbox.problems
@@ -237,7 +238,8 @@ def _events(reader: Reader, now: datetime.datetime) -> Sequence[Finding]:
             [table.parameter("tolerated", False), table.parameter("stats_date", (now - RECENT).date())],
         )
         if row["total"]:
-            text = f"{_of(row['total'], 'count')} of the last seven days differ between events and statistics"
+            verb = "differs" if row["total"] == 1 else "differ"
+            text = f"{_of(row['total'], 'count')} of the last seven days {verb} between events and the email service"
             problems.append(Finding("old", "differs", text, "events#differences"))
     return problems
 
@@ -251,17 +253,18 @@ def _loads(reader: Reader) -> Sequence[Finding]:
         if (warning := _tokens.get(account, partial(token_warning, account)))
     ]
     for loaded in loads:
-        what = views.what(reader, loaded.table)
         stale_lists = [part for part in loaded.lists if part.is_stale]
         if loaded.latest.is_stale:
             age = f"are {_of((now - loaded.latest.at).days, 'day')} old" if loaded.latest.at else "have no date"
-            problems.append(Finding("old", "old", f"{what} {age} ({loaded.account})", "loads"))
+            problems.append(Finding("old", "old", f"{loaded.title} {age} ({loaded.account})", "loads"))
         elif stale_lists:
-            text = f"{what} of {len(stale_lists)} of {_of(len(loaded.lists), 'list')} are old ({loaded.account})"
+            text = (
+                f"{loaded.title} of {len(stale_lists)} of {_of(len(loaded.lists), 'list')} are old ({loaded.account})"
+            )
             oldest = min((part.at for part in stale_lists if part.at), default=None)
             problems.append(Finding("old", "old", text, "loads#list-loads", oldest))
         if loaded.missing:
-            text = f"{what} lack {_of(len(loaded.missing), 'day')} ({loaded.account})"
+            text = f"{loaded.title}: {_of(len(loaded.missing), 'day')} missing ({loaded.account})"
             problems.append(Finding("old", "missing", text, "loads#missing-days"))
     return problems
 

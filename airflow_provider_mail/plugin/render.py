@@ -166,7 +166,7 @@ _NOTHING = "\N{EN DASH}"
 
 LOGIN = {
     401: "This page is for users who are logged in to Airflow.",
-    403: "You are not allowed to view plugins in this Airflow, or your login has ended.",
+    403: "You may not see this page, which needs the permission to view plugins in Airflow, or your login has ended.",
 }
 """Messages of errors that a login may solve."""
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_mail._config import ReceiverSettings, configured_inbox
 from airflow_provider_mail._task.exceptions import without_addresses
 from airflow_provider_mail.api.errors import MailConfigError
+from airflow_provider_mail.api.events import EventCode
 from airflow_provider_mail.plugin.reader import Reader, Row, TtlCache, day, public_message
 from airflow_provider_mail.plugin.render import Cell, Column, Grid, Task, rate
 from airflow_provider_mail.warehouse.errors import WarehouseError
@@ -57,11 +58,13 @@ class Part:
 class Loaded:
     """What is loaded of one table and account.
 
+    :param title: what the table has, for a person who does not know its name.
     :param days: the last 60 days up to the last loaded one, each with whether it was loaded; empty without days.
     :param missing: the days that were not loaded, between the first and the last one that were.
     :param behind: while it is stale, how many days up to yesterday follow the last one that was loaded.
     """
 
+    title: str
     table: str
     account: str
     latest: Part
@@ -79,7 +82,7 @@ def loads(reader: Reader) -> Sequence[Loaded]:
             f"FROM {reader['loads'].spelled} ORDER BY table_name, mail_conn_id, part"
         )
         for (table, account), group in groupby(rows, lambda row: (str(row["table_name"]), str(row["mail_conn_id"]))):
-            loads.append(_loaded(table, account, list(group)))
+            loads.append(_loaded(_title(reader, table), table, account, list(group)))
     if reader.has("campaigns"):
         # These loads are not recorded: the newest row counts.
         for row in reader.rows(
@@ -87,12 +90,12 @@ def loads(reader: Reader) -> Sequence[Loaded]:
             "GROUP BY mail_conn_id ORDER BY mail_conn_id"
         ):
             latest = Part("", moment(row["observed_at"]))
-            loads.append(Loaded(reader.name("campaigns"), str(row["mail_conn_id"]), latest))
+            name = reader.name("campaigns")
+            loads.append(Loaded(_title(reader, name), name, str(row["mail_conn_id"]), latest))
     return loads
 
 
-def what(reader: Reader, table: str) -> str:
-    """Return what a loaded table has, for a person who does not know its name."""
+def _title(reader: Reader, table: str) -> str:
     for key, words in (
         ("campaign_stats", "Results of campaigns"), ("campaigns", "Campaigns and their schedule"),
         ("contacts", "Contacts"), ("transactional_stats", "Results of transactional mail"), ("events", "Events"),
@@ -102,21 +105,21 @@ def what(reader: Reader, table: str) -> str:
     return table
 
 
-def _loaded(table: str, account: str, rows: Sequence[Row]) -> Loaded:
+def _loaded(title: str, table: str, account: str, rows: Sequence[Row]) -> Loaded:
     parts = {str(row["part"]): Part(str(row["part"]), moment(row["observed_at"]), _task(row)) for row in rows}
     latest = max(parts.values(), key=lambda part: part.at or datetime.datetime.min.replace(tzinfo=datetime.UTC))
     latest = replace(latest, name="")
     days = sorted(datetime.date.fromisoformat(name) for name in parts if _DAY.fullmatch(name))
     lists = [part for name, part in parts.items() if not _DAY.fullmatch(name)]
     if not days:
-        return Loaded(table, account, latest, lists=lists)
+        return Loaded(title, table, account, latest, lists=lists)
     loaded_days = set(days)
     calendar = [days[0] + datetime.timedelta(number) for number in range((days[-1] - days[0]).days + 1)]
     missing = [day for day in calendar if day not in loaded_days]
     strip = [(day, day in loaded_days) for day in calendar[-STRIP_DAYS:]]
     yesterday = datetime.datetime.now(datetime.UTC).date() - datetime.timedelta(days=1)
     behind = max(0, (yesterday - days[-1]).days) if latest.is_stale else 0
-    return Loaded(table, account, latest, strip, missing, behind, lists)
+    return Loaded(title, table, account, latest, strip, missing, behind, lists)
 
 
 def _task(row: Row) -> Task | None:
@@ -128,12 +131,14 @@ def _task(row: Row) -> Task | None:
 
 def loads_table(loads: Sequence[Loaded]) -> Grid:
     columns = [
-        Column("Table"), Column("Account"), Column("State"), Column("Last load", "time"), Column("Old since", "time"),
-        Column("Days missing", "number"), Column("Days behind", "number"), Column("Run"),
+        Column("Numbers"), Column("Table", is_below=True), Column("Account"), Column("State"),
+        Column("Last load", "time"), Column("Old since", "time"), Column("Days missing", "number"),
+        Column("Days behind", "number"), Column("Loaded by"),
     ]  # fmt: skip
     rows = [
         (
-            loaded.table, loaded.account, _freshness(loaded.latest), loaded.latest.at, loaded.latest.stale_since,
+            loaded.title, loaded.table, loaded.account,
+            _freshness(loaded.latest), loaded.latest.at, loaded.latest.stale_since,
             Cell(len(loaded.missing), state="missing" if loaded.missing else "") if loaded.days else None,
             Cell(loaded.behind, state="old" if loaded.behind else "") if loaded.days else None,
             _run(loaded.latest),
@@ -145,11 +150,11 @@ def loads_table(loads: Sequence[Loaded]) -> Grid:
 
 def list_loads_table(loads: Sequence[Loaded]) -> Grid:
     columns = [
-        Column("List"), Column("State"), Column("Last load", "time"), Column("Old since", "time"), Column("Run"),
-        Column("Table"), Column("Account"),
+        Column("List"), Column("State"), Column("Last load", "time"), Column("Old since", "time"),
+        Column("Loaded by"), Column("Account"),
     ]  # fmt: skip
     rows = [
-        (part.name, _freshness(part), part.at, part.stale_since, _run(part), loaded.table, loaded.account)
+        (part.name, _freshness(part), part.at, part.stale_since, _run(part), loaded.account)
         for loaded in loads
         for part in loaded.lists
     ]
@@ -157,8 +162,8 @@ def list_loads_table(loads: Sequence[Loaded]) -> Grid:
 
 
 def missing_days_table(loads: Sequence[Loaded]) -> Grid:
-    rows = [(day, loaded.table, loaded.account) for loaded in loads for day in reversed(loaded.missing)]
-    return Grid("missing-days", "Missing days", [Column("Day", "day"), Column("Table"), Column("Account")], rows)
+    rows = [(day, loaded.title, loaded.account) for loaded in loads for day in reversed(loaded.missing)]
+    return Grid("missing-days", "Missing days", [Column("Day", "day"), Column("Numbers"), Column("Account")], rows)
 
 
 def _freshness(part: Part) -> Cell:
@@ -258,9 +263,12 @@ def _count(reader: Reader) -> Events:
     codes: Sequence[Row] = []
     if reader.has("events"):
         table = reader["events"]
+        # A sender may push any text as a code.
+        known = ", ".join(f"'{code}'" for code in EventCode)
         codes = reader.rows(
-            "SELECT mail_conn_id, event_code AS what, COUNT(*) AS total, MAX(received_at) AS latest "
-            f"FROM {table.spelled} WHERE received_at >= ? GROUP BY mail_conn_id, event_code "
+            "SELECT mail_conn_id, what, COUNT(*) AS total, MAX(received_at) AS latest FROM (SELECT mail_conn_id, "
+            f"received_at, CASE WHEN event_code IN ({known}) THEN event_code ELSE 'other' END AS what "
+            f"FROM {table.spelled} WHERE received_at >= ?) AS a GROUP BY mail_conn_id, what "
             "ORDER BY mail_conn_id, total DESC, what",
             [table.parameter("received_at", now - datetime.timedelta(days=EVENT_DAYS))],
         )
@@ -308,14 +316,14 @@ def differences(reader: Reader) -> Sequence[Row]:
 
 def differences_table(rows: Sequence[Row]) -> Grid:
     columns = [
-        Column("Day", "day"), Column("Counter"), Column("Result"), Column("Difference", "number"),
-        Column("Statistics", "number"), Column("Events, at least", "number"), Column("Events, at most", "number"),
+        Column("Day", "day"), Column("Count of"), Column("Result"), Column("Difference", "number"),
+        Column("Email service", "number"), Column("Events, at least", "number"), Column("Events, at most", "number"),
         Column("Account"),
     ]  # fmt: skip
     cells = [
-        (row["stats_date"], row["counter"],
+        (row["stats_date"], str(row["counter"]).removesuffix("_count"),
          Cell("agrees", state="whole") if row["tolerated"] else Cell("differs", state="differs"),
          row["difference"], row["service_count"], row["events_least"], row["events_most"], row["mail_conn_id"])
         for row in rows
     ]  # fmt: skip
-    return Grid("differences", "Differences from the statistics", columns, cells)
+    return Grid("differences", "Events compared with the counts of the email service", columns, cells)

@@ -178,7 +178,7 @@ def test_campaigns_side_by_side(visitor: Visitor, filled: Warehouse) -> None:
     opens = visitor.get(f"{address}&csv=opens").splitlines()
     assert opens[0] == "Days since the sending,About week-6,week-2,javascript:alert(1)//%0a'"
     assert opens[-1] == "5,36.00,32.00,"
-    assert "No campaign was chosen" in visitor.get("compare")
+    assert "None of the chosen campaigns is known here" in visitor.get("compare")
     many = [("c", f"mail_default//week-{number}") for number in range(7)]
     text = visitor.get(f"compare?{urlencode(many)}")
     assert names(text) == [f"week-{number}" for number in range(6)]
@@ -227,8 +227,10 @@ def test_a_campaign_and_the_median_of_earlier_ones(visitor: Visitor, filled: War
     assert "planted.example" not in page.text, "addresses of the sender are left out"
     visitor.get("campaign", status=404, account=ACCOUNT, name="nothing")
     visitor.get("campaign", status=404, account="mail_shop", name="week-6")
-    assert "It has no counts yet" in visitor.get("campaign", account=ACCOUNT, name="planned")
-    assert "A median needs three earlier campaigns" in visitor.get("campaign", account=ACCOUNT, name="week-0")
+    assert "It has no results yet" in visitor.get("campaign", account=ACCOUNT, name="planned")
+    assert "The median of earlier campaigns is shown when three of them" in visitor.get(
+        "campaign", account=ACCOUNT, name="week-0"
+    )
 
 
 def test_hostile_names_are_text(visitor: Visitor, filled: Warehouse) -> None:
@@ -348,6 +350,15 @@ def test_two_tasks_of_one_name_are_two_campaigns(visitor: Visitor, empty: Wareho
     empty.execute("UPDATE mail_campaigns SET mail_status = 1 WHERE guid = 'blue'")
     sending = Page(visitor.get("campaigns", state="sending")).text
     assert ("From Blue" in sending, "From Red" in sending) == (True, False)
+    # Sent by both: each has its own statistics; without statistics, a name without a team is none of them.
+    empty.execute("UPDATE mail_campaigns SET mail_status = 2")
+    load_stats(empty, [stats("spring", FIRST_SENDING, 700)], FIRST_SENDING, ACCOUNT)
+    empty.execute("UPDATE mail_campaign_stats SET team_name = 'Blue' WHERE team_name = ''")
+    for of, opened in (("Red", "30.0 %"), ("Blue", "70.0 %")):
+        details = Page(visitor.get("campaign", account=ACCOUNT, name="spring", team=of)).text
+        assert (f"From {of} State sent" in details, f"Opened {opened[:2]}0 {opened}" in details) == (True, True)
+    visitor.get("campaign", account=ACCOUNT, name="spring", status=404)
+    visitor.get("campaign", account=ACCOUNT, name="spring", team="Green", status=404)
 
 
 def test_a_task_alone_has_the_statistics_of_its_name(visitor: Visitor, empty: Warehouse) -> None:

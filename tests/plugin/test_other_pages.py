@@ -101,9 +101,9 @@ def test_loads_and_missing_days(visitor: Visitor, filled: Warehouse) -> None:
     assert_shows(
         visitor,
         "loads",
-        "mail_transactional_stats mail_default old 2026-03-11 08:00 2026-03-13 08:00 1 ",
-        "Missing days mail_transactional_stats mail_default : 2026-03-04",
-        "mail_campaigns mail_default old 2026-03-31 08:00 2026-04-02 08:00",
+        "Results of transactional mail Table: mail_transactional_stats mail_default old 2026-03-11 08:00 2026-03-13",
+        "Missing days Results of transactional mail mail_default : 2026-03-04",
+        "Campaigns and their schedule Table: mail_campaigns mail_default old 2026-03-31 08:00 2026-04-02 08:00",
         "Newsletter old 2026-03-11 08:00 2026-03-13 08:00",
     )
 
@@ -155,7 +155,7 @@ def test_imports_and_why_rows_were_rejected(visitor: Visitor, filled: Warehouse)
         visitor,
         "imports",
         "crm/contacts/<u>2</u> failed 1,234 1,232 2 0.2 % 2026-03-01 08:00 Shop <b> mail_default",
-        "crm/files/manual__3 success sandbox 1,234 1,234 0 0.0 % 2026-03-01 08:00 mail_default",
+        "crm/files/manual__3 success only checked 1,234 1,234 0 0.0 % 2026-03-01 08:00 mail_default",
         "crm/contacts/<u>2</u> email is <i>no</i> address 2 2026-03-01 08:00",
     )
     filled.execute("DELETE FROM mail_imports")
@@ -178,7 +178,7 @@ def test_audiences_and_what_their_runs_changed(
         "crm/people/manual__2 Reason: max_removed_fraction: 900 leave "
         f"stopped {dash} 0 3 900 5 4 2026-03-03 08:00 crm/people/{run_id} success 1,190 10 3 20 5 4 2026-03-02 08:00",
         "Reason: there is <i>no</i> state yet success everybody 1,200 1,200 3 0 5 4 2026-03-01 08:00 shop/load/<u>1",
-        "The latest 4 runs",
+        "The latest 4 imports of audiences",
     )
     (link,) = (link for link in Page(visitor.get("audiences")).links() if "/dags/" in link)
     assert link == f"/team/airflow/dags/crm/runs/{quote(run_id, safe='')}/tasks/people"
@@ -189,39 +189,42 @@ def test_audiences_and_what_their_runs_changed(
     filled.execute("DELETE FROM mail_audience_runs WHERE state = 'success'")
     assert "Last success" not in text_of(visitor, "audiences")
     filled.execute("DELETE FROM mail_audience_runs")
-    assert_shows(visitor, "audiences", "No run of an audience was logged yet.")
+    assert_shows(visitor, "audiences", "No audience was imported yet.")
     monkeypatch.setenv("AIRFLOW__MAIL__PAGE_AUDIENCE_TABLE", "newsletter_runs")
     assert_shows(visitor, "audiences", "Audiences Who joined and left the people that a campaign is for.")
 
 
 def test_events_and_their_differences(visitor: Visitor, filled: Warehouse) -> None:
     differences = (
-        "1 of 2 comparisons differ.",
-        "2026-03-01 sent_count differs 5 105 100 100 mail_default",
-        "2026-03-01 open_count agrees 0 9 8 10 mail_default",
+        "1 of 2 counts differ from those of the email service.",
+        "2026-03-01 sent differs 5 105 100 100 mail_default",
+        "2026-03-01 open agrees 0 9 8 10 mail_default",
     )
-    assert_shows(visitor, "events", "Delivered 6", "<i>Opened</i> 3", "no EventCode 1", *differences)
+    assert_shows(visitor, "events", "Delivered 6", "other 3", "no EventCode 1", *differences)
     assert "Bounced" not in text_of(visitor, "events"), "it was received long ago"
     filled.execute("DROP TABLE mail_event_differences")
-    assert "comparisons differ" not in text_of(visitor, "events")
+    assert "counts differ" not in text_of(visitor, "events")
 
 
 def test_the_inbox(visitor: Visitor, filled: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "Inbox" not in text_of(visitor, "events")
+    assert "Not loaded yet" not in text_of(visitor, "events")
     monkeypatch.setenv("AIRFLOW__MAIL__INBOX_CONN_ID", "warehouse")
-    assert_shows(visitor, "events", "Inbox cannot be read there is no table")
+    with monkeypatch.context() as patch:
+        patch.setenv("AIRFLOW__MAIL__INBOX_CONN_ID", "ada@planted.example")
+        assert ("ada@" in text_of(visitor, "events"), "***@" in text_of(visitor, "events")) == (False, True)
+    assert_shows(visitor, "events", "Not loaded yet cannot be read there is no table")
     inbox = Inbox(filled.hook)
     inbox.create()
     Tokens(inbox).create()
     Tokens(inbox, TokenOwner("mail_default", "", "")).add("x")
-    assert_shows(visitor, "events", "0 pushes wait to be drained (0 bytes).")
+    assert_shows(visitor, "events", "0 messages of the email service wait to be loaded (0 bytes).")
     receive(inbox, [push(at=datetime.datetime.now(datetime.UTC))])
     assert "more than a day ago" not in text_of(visitor, "events")
     receive(inbox, [push()])
     with inbox.connected() as cursor:
         cursor.execute("UPDATE mail_inbox SET received_at = '2026-03-01 12:00:00+00:00'")
         cursor.connection.commit()
-    waiting = "2 pushes wait to be drained (4 bytes). The oldest was received at 2026-03-01 12:00"
+    waiting = "2 messages of the email service wait to be loaded (4 bytes). The oldest arrived at 2026-03-01 12:00"
     assert_shows(visitor, "events", waiting, "more than a day ago", "Delivered 6")
 
 
@@ -309,7 +312,7 @@ def test_waits_of_dags_that_one_may_read(
             state = {"trigger_id": row.id, "state": "deferred"}
             session.execute(update(TaskInstance).where(is_it).values(map_index=1 if dag_id == "read" else -1, **state))
     text = text_of(visitor, "waits")
-    assert "Deferred tasks, from Airflow's database" in text
+    assert "Steps of Airflow that continue when" in text
     assert f"unreadable/waits/{runs['unreadable']} the campaign has been sent <b>spring</b>" in text
     assert f"senders/waits/{runs['senders']} the sender is verified" in text
     assert "read_else" not in text
@@ -351,9 +354,9 @@ def test_many_waits_of_others_hide_none(
     text = text_of(visitor, "waits")
     assert text.count("mine/waits/") == 2
     assert "of 3" in text
-    assert "3 tasks wait" in text_of(visitor, "")
+    assert "3 steps wait" in text_of(visitor, "")
     may_read_only(monkeypatch, "none")
-    assert "No task waits" in text_of(visitor, "waits")
+    assert "Nothing waits" in text_of(visitor, "waits")
 
 
 def test_tables_that_were_dropped_a_minute_ago(visitor: Visitor, filled: Warehouse) -> None:
@@ -364,7 +367,7 @@ def test_tables_that_were_dropped_a_minute_ago(visitor: Visitor, filled: Warehou
         filled.execute(f"DROP TABLE {table}")
     forget(tables=False)
     for path in PAGES:
-        assert "There are no data for these parts yet." in visitor.get(path) or path in ("", "waits")
+        assert "These parts have no numbers yet." in visitor.get(path) or path in ("", "waits")
     visitor.get(CAMPAIGN, status=404)
 
 
@@ -380,7 +383,7 @@ def test_every_page_says_that_mail_is_held_and_by_whom(
             "All mass mail is held, set by ada on laptop at 2",
             "wrong price",
             "release",
-            "The hold in Airflow",
+            "See the hold in Airflow",
         )
     release_hold()
     assert "held" not in text_of(visitor, "")
@@ -399,7 +402,7 @@ def test_parts_without_data_are_on_one_page(visitor: Visitor, empty: Warehouse) 
     forget()
     whole = ["Overview", "Campaigns", "Lists", "Transactional", "Loads", "Imports", "Audiences", "Events", "Waits"]
     assert menu(visitor.get("")) == whole
-    assert "All parts have data." in text_of(visitor, "more")
+    assert "All parts have numbers." in text_of(visitor, "more")
 
 
 @pytest.mark.skipif(not AIRFLOW_V_3_1_PLUS, reason="Airflow 3.0 asks no person")
@@ -431,14 +434,14 @@ def test_a_decision_has_its_button(
                 of_mail = of_run & (TaskInstance.task_id == "send")
                 session.execute(update(TaskInstance).where(of_mail).values(operator="MailCreateCampaignOperator"))
     page = Page(visitor.get(""))
-    assert f"newsletter/approve/{runs['newsletter']} waits for a person" in page.text
+    assert f"newsletter/approve/{runs['newsletter']} waits until a person" in page.text
     assert "other/approve" not in page.text
     assert [link for link in page.links() if link.endswith("/required_actions")] == [
         f"/team/airflow/dags/newsletter/runs/{quote(runs['newsletter'], safe='')}/tasks/approve/required_actions"
     ]
     with monkeypatch.context() as patch:
         may_read_only(patch, "other")
-        assert "waits for a person" not in text_of(visitor, "")
+        assert "waits until a person" not in text_of(visitor, "")
     with create_session() as session:
         session.execute(update(HITLDetail).values(responded_at=datetime.datetime.now(datetime.UTC)))
-    assert "waits for a person" not in text_of(visitor, "")
+    assert "waits until a person" not in text_of(visitor, "")

@@ -13,8 +13,9 @@ from airflow.models import Connection
 
 from airflow_provider_mail.plugin import access, overview
 from airflow_provider_mail.plugin.access import Wait, Waits
+from airflow_provider_mail.warehouse.request import Coverage
 from airflow_provider_mail.warehouse.tables.imports import IMPORTS
-from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS, campaign_row
+from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS, CONTACTS, campaign_row
 from tests.plugin.conftest import Page, Visitor, forget
 from tests.plugin.data import ACCOUNT, DAY, load_stats, row, stats, task
 from tests.support.processes import PATIENCE
@@ -46,17 +47,17 @@ def test_what_needs_attention(visitor: Visitor, filled: Warehouse, monkeypatch: 
     text = Page(visitor.get("")).text
     expected = [
         "failed 1 campaign failed since 2026-03-01 08:00",
-        "late 2 tasks wait longer than allowed since 2026-03-12 11:00",
+        "late 2 steps wait longer than allowed since 2026-03-12 11:00",
         "failed 1 import failed in the last seven days",
         "rejected 14 rows were rejected in the last seven days, in 2 imports",
-        "stopped 1 import of an audience stopped before changing too much since 2026-03-11 07:00",
+        "stopped 1 import of an audience stopped: more people would have changed than is allowed since 2026-03-11",
         "unread 1 event of the last seven days could not be read since 2026-03-10 09:00",
-        "differs 1 count of the last seven days differ between events and statistics",
+        "differs 1 count of the last seven days differs between events and the email service",
         "old Results of campaigns are 10 days old (mail_shop)",
-        "missing Results of transactional mail lack 1 day (mail_default)",
+        "missing Results of transactional mail: 1 day missing (mail_default)",
     ]
     assert [line for line in expected if line not in text] == []
-    assert "2 tasks wait for the email service" in text
+    assert "2 steps wait for the email service, such as until a campaign is sent." in text
     links = Page(visitor.get("")).links()
     failed = "campaigns?state=failed&from=2026-02-10"
     for link in (failed, "waits", "imports", "audiences#runs", "events#letters", "events#differences"):
@@ -66,7 +67,7 @@ def test_what_needs_attention(visitor: Visitor, filled: Warehouse, monkeypatch: 
 
     with monkeypatch.context() as patch:
         patch.setenv("AIRFLOW__MAIL__INBOX_CONN_ID", "nowhere")
-        unreadable = "inbox The inbox of events cannot be read: [mail] inbox_conn_id: connection 'nowhere'"
+        unreadable = "inbox Events that wait to be loaded cannot be read: [mail] inbox_conn_id: connection 'nowhere'"
         assert unreadable in Page(Visitor(visitor.client).get("")).text
 
     monkeypatch.setattr(access, "waits", lambda user: Waits([], 0))
@@ -78,7 +79,7 @@ def test_what_needs_attention(visitor: Visitor, filled: Warehouse, monkeypatch: 
 
 
 def test_nothing_needs_attention(visitor: Visitor, empty: Warehouse) -> None:
-    assert "There are no data yet" in Page(visitor.get("")).text
+    assert "There are no numbers yet" in Page(visitor.get("")).text
     load_stats(empty, [stats("one", NOW - DAY, 10)], NOW, ACCOUNT)
     forget()
     assert "nothing Nothing failed, and the numbers are up to date." in Page(visitor.get("")).text
@@ -122,6 +123,26 @@ def test_what_is_sending_or_scheduled(visitor: Visitor, empty: Warehouse) -> Non
     assert "planned 10" not in text
     assert "planned 10" in visitor.get("?csv=current")
     assert "gone" not in visitor.get("?csv=current")
+
+
+def test_people_are_counted_in_the_lists_of_the_account(visitor: Visitor, empty: Warehouse) -> None:
+    """Another account may have a list of the same name. Without the size of one of its lists, no number is shown."""
+    for account, count in ((ACCOUNT, 3), ("mail_other", 5)):
+        covers = Coverage.one(
+            "News", {"mail_conn_id": account, "list_name": "News"}, mail_conn_id=account, observed_at=NOW
+        )
+        of_list = {"mail_conn_id": account, "team_name": "", "list_name": "News", "observed_at": NOW, "properties": {}}
+        empty.load(
+            CONTACTS, [row(CONTACTS, id=str(n), **of_list) for n in range(count)], "mail_contacts", covers=covers
+        )
+    tasks = [
+        task("one", 1, NOW + DAY, rcptListNames=["News"]),
+        task("two", 1, NOW + DAY, rcptListNames=["News", "VIP"]),
+    ]
+    rows = [campaign_row(each, mail_conn_id=ACCOUNT, observed_at=NOW) for each in tasks]
+    empty.load(CAMPAIGNS, rows, "mail_campaigns")
+    lines = visitor.get("?csv=current").splitlines()
+    assert [line.rpartition(",")[2] for line in lines[1:]] == ["3", ""]
 
 
 def test_the_last_thirty_days_beside_the_year_before(visitor: Visitor, empty: Warehouse) -> None:
