@@ -92,8 +92,8 @@ def creation_state(context: Context, *, own_name: bool = False, send_again: bool
     max_tries: int | None = getattr(ti, "max_tries", None)
     creation, cleared = _read(store.read(), max_tries)
 
-    def save(creation: Creation) -> None:
-        if creation.incomplete and not store.durable:
+    def save(before: Creation, creation: Creation) -> None:
+        if creation.incomplete and not (before.incomplete or store.durable):
             log.warning("Creating campaign %r was answered with code 500. %s.", creation.requested, NOT_STORED)
         try:
             store.write({"max_tries": max_tries, "creation": creation.model_dump()})

@@ -26,9 +26,8 @@ from airflow_provider_mail.api.campaigns import (
     find_campaign,
     is_scheduled,
 )
-from airflow_provider_mail.api.contacts import ContactsPage, GetListContacts
-from airflow_provider_mail.api.errors import MailConflictError, MailRejectedError, MailValidationError
-from airflow_provider_mail.api.flows.audience import AudienceList, without_time
+from airflow_provider_mail.api.errors import MailConflictError, MailValidationError
+from airflow_provider_mail.api.flows.audience import AudienceList, list_totals, without_time
 
 MINUTE = 60.0
 """The resolution in seconds with which send times are compared."""
@@ -313,16 +312,8 @@ def excess(client: Client, request: CreateCampaign, caps: CampaignCaps) -> list[
 
 def list_sizes(client: Client, names: Sequence[str]) -> int | None:
     """Return the contacts in some lists; ``None`` if the service does not show the size of one."""
-    total = 0
-    for name in names:
-        try:
-            page: ContactsPage = client.send(GetListContacts(list_name=name, page_size=1))
-        except MailRejectedError:
-            return None
-        if page.total_records is None:
-            return None
-        total += page.total_records
-    return total
+    sizes = list_totals(client, names).values()
+    return None if None in sizes else sum(size or 0 for size in sizes)
 
 
 def _campaigns_of(client: Client, day: date, excluded_name: str) -> list[Campaign]:

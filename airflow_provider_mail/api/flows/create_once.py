@@ -78,7 +78,8 @@ class Creation(BaseModel):
 class CreationState:
     """The record of a creation, and what this try knows about the earlier ones.
 
-    :param save: stores a new record, before the next step. Default: it is kept only in memory.
+    :param save: called with the record before and after a change, and stores it, before the next step. Default: it is
+        kept only in memory.
     :param cleared: whether a user has cleared the task since the record was stored, so that this is no automatic retry.
     :param send_again: whether the user wants a second campaign; only a cleared task creates one.
     :param first_try: whether there was no earlier try.
@@ -89,7 +90,7 @@ class CreationState:
     """
 
     creation: Creation = field(default_factory=Creation)
-    save: Callable[[Creation], None] = lambda creation: None
+    save: Callable[[Creation, Creation], None] = lambda before, creation: None
     cleared: bool = False
     send_again: bool = False
     first_try: bool = False
@@ -118,7 +119,7 @@ class CreationState:
         """Replace the record."""
         before, self.creation = self.creation, creation
         if creation != before:
-            self.save(creation)
+            self.save(before, creation)
 
 
 def create_once(
