@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail.warehouse.table import Table
 
-__all__ = ["Folder", "MailData", "MailLineage", "SqlTable"]
+__all__ = ["Folder", "MailData", "MailLineage", "SqlQuery", "SqlTable"]
 
 
 class Place(NamedTuple):
@@ -62,6 +62,20 @@ class SqlTable(NamedTuple):
         return _PLACES.get(database_type, _other)(self.hook, connection, names, database_type)
 
 
+class SqlQuery(NamedTuple):
+    """The tables that a query reads, as far as OpenLineage's parser understands it."""
+
+    hook: DbApiHook
+    sql: str
+
+    def places(self) -> list[Place]:
+        """The locations of the tables, by the naming of the database's provider."""
+        from openlineage.common.sql import parse
+
+        parsed = parse([self.sql], dialect=self.hook.conn_type)
+        return [SqlTable(self.hook, table.qualified_name).place() for table in parsed.in_tables] if parsed else []
+
+
 class Folder(NamedTuple):
     """A folder of files."""
 
@@ -75,15 +89,15 @@ class Folder(NamedTuple):
         return Place(f"{self.path.protocol}://{bucket}", (self.path.key.strip("/"),), "/")
 
 
-Data: TypeAlias = MailData | SqlTable | Folder
+Data: TypeAlias = MailData | SqlTable | SqlQuery | Folder
 """A dataset that was read or written. Its ``place`` may query the database: call it only when lineage is reported."""
 
 
 class _Move(NamedTuple):
-    source: Data
-    target: Data
+    source: Data | None
+    target: MailData | SqlTable | Folder
     table: Table | None
-    rows: int
+    rows: int | None
     size: int | None
     files: int | None
 
@@ -96,27 +110,29 @@ class MailLineage:
 
     def moved(
         self,
-        source: Data | str,
-        target: Data | str,
+        source: Data | str | None,
+        target: MailData | SqlTable | Folder | str,
         *,
-        rows: int,
+        rows: int | None = None,
         table: Table | None = None,
         size: int | None = None,
         files: int | None = None,
     ) -> None:
-        """Record a transfer of rows, and count the rows of its target in the metrics.
+        """Record a transfer of rows, and count those of a table or folder in the metrics.
 
         Locations are looked up only when lineage is reported.
 
-        :param source: the source; text is a resource of the task's own account, such as ``campaigns/stats``.
+        :param source: the source; text is a resource of the task's own account, such as ``campaigns/stats``; ``None``
+            if it has no name.
         :param target: the target, in the same forms.
+        :param rows: their number. Default: not reported.
         :param table: the declared table whose columns the target has. Default: not reported.
         """
         from airflow_provider_mail._metrics import RECORDS_LOADED, emit, task_tags
 
         source = MailData(self.mail_conn_id, source) if isinstance(source, str) else source
         target = MailData(self.mail_conn_id, target) if isinstance(target, str) else target
-        if all(move.target != target for move in self._moves):
+        if rows is not None and not isinstance(target, MailData) and all(m.target != target for m in self._moves):
             emit({RECORDS_LOADED: rows}, task_tags(self))
         self._moves = (*self._moves, _Move(source, target, table, rows, size, files))
 
@@ -132,14 +148,25 @@ class MailLineage:
 
         inputs, outputs = {}, {}
         for move in self._moves:
-            source, target = move.source.place(), move.target.place()
-            read = InputStatisticsInputDatasetFacet(rowCount=move.rows)
-            written = OutputStatisticsOutputDatasetFacet(rowCount=move.rows, size=move.size, fileCount=move.files)
-            inputs[source] = InputDataset(source.namespace, source.name, inputFacets={"inputStatistics": read})
-            outputs[target] = OutputDataset(
-                target.namespace, target.name, facets=_columns(move), outputFacets={"outputStatistics": written}
-            )
+            read: dict[str, Any] = {}
+            written: dict[str, Any] = {}
+            if move.rows is not None:
+                written["outputStatistics"] = OutputStatisticsOutputDatasetFacet(
+                    rowCount=move.rows, size=move.size, fileCount=move.files
+                )
+                if not isinstance(move.source, SqlQuery):  # Its rows are those of no table.
+                    read["inputStatistics"] = InputStatisticsInputDatasetFacet(rowCount=move.rows)
+            for place in _sources(move):
+                inputs[place] = InputDataset(place.namespace, place.name, inputFacets=read)
+            target = move.target.place()
+            outputs[target] = OutputDataset(target.namespace, target.name, facets=_columns(move), outputFacets=written)
         return OperatorLineage(inputs=list(inputs.values()), outputs=list(outputs.values()))
+
+
+def _sources(move: _Move) -> list[Place]:
+    if move.source is None:
+        return []
+    return move.source.places() if isinstance(move.source, SqlQuery) else [move.source.place()]
 
 
 def _columns(move: _Move) -> dict[str, Any]:

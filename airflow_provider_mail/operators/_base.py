@@ -97,17 +97,24 @@ class BaseCampaignOperator(BaseMailOperator):
 
         if unknown := sorted(set(self.ignore_differences) - CreateCampaign.model_fields.keys()):
             raise AirflowFailException(f"ignore_differences: there is no field {', '.join(unknown)}")
-        lists = ("send_list_names", "repel_list_names")
-        fields: dict[str, Any] = {name: list_names(name, unwrap(self, getattr(self, name), context)) for name in lists}
-        if (audience := unwrap(self, self.audience, context)) is not None:
-            for name, names in audience_lists(audience).items():
-                fields[name] = [*names, *(fields[name] or ())] or None
+        fields: dict[str, Any] = dict(self.lists(context))
         if self.mail_name is None:
             # The lists of another try, or of another position in a mapped list, are the same audience.
-            lists_key = str([sorted(map(without_time, fields[name] or ())) for name in lists])
+            lists_key = str([sorted(map(without_time, names or ())) for names in fields.values()])
             item = hashlib.sha256(lists_key.encode()).hexdigest()[:12]
             fields["mail_name"] = task_instance_name(context, MAX_MAIL_NAME_BYTES, item)
         return self.build_request(CreateCampaign, context, **fields)
+
+    def lists(self, context: Context) -> dict[str, list[str] | None]:
+        """Return the lists of the campaign by field, those of the audience included."""
+        lists = {
+            name: list_names(name, unwrap(self, getattr(self, name), context))
+            for name in ("send_list_names", "repel_list_names")
+        }
+        if (audience := unwrap(self, self.audience, context)) is not None:
+            for name, names in audience_lists(audience).items():
+                lists[name] = [*names, *(lists[name] or ())] or None
+        return lists
 
     def check_lists(self, client: Client, context: Context) -> None:
         """Check that the lists have the people whom the import returned, and nobody else.

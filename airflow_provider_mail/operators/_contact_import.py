@@ -13,6 +13,7 @@ from airflow.sdk import BaseOperator
 from airflow_provider_mail._task.checks import argument_error, is_known
 from airflow_provider_mail._task.mixin import OnEmpty, SendGuardMixin, task_instance_name
 from airflow_provider_mail.arguments import Brakes, Consent, Rejects
+from airflow_provider_mail.lineage import MailLineage
 from airflow_provider_mail.operators._base import BaseInterruptibleOperator
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail.api.flows.import_contacts import ImportCheckpoint, Progress, SelectedRows
     from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
     from airflow_provider_mail.api.flows.validate_rows import Reject
+    from airflow_provider_mail.lineage import Data
     from airflow_provider_mail.stages import Stage
 
 PROPERTIES = {"email": "email", "name": "name", "phonenumber": "phoneNumber"}
@@ -56,7 +58,7 @@ class DryRun:
         vars(operator)[self.NAME] = value
 
 
-class BaseContactImportOperator(SendGuardMixin, BaseInterruptibleOperator):
+class BaseContactImportOperator(MailLineage, SendGuardMixin, BaseInterruptibleOperator):
     """Import contacts; a subclass defines the source of the rows.
 
     An import can be repeated: the service identifies contacts. If Airflow has a task state store (3.3), a retried task
@@ -149,6 +151,10 @@ class BaseContactImportOperator(SendGuardMixin, BaseInterruptibleOperator):
 
         return sql_hook(sql_conn_id or vars(self)["sql_conn_id"])
 
+    def lineage_source(self) -> Data | None:
+        """Return the dataset that is imported; ``None`` if it has no name."""
+        return None
+
     @property
     def is_dry_run(self) -> bool:
         return bool(vars(self)[DryRun.NAME])
@@ -182,6 +188,9 @@ class BaseContactImportOperator(SendGuardMixin, BaseInterruptibleOperator):
                 if not progress.read:
                     self._on_nothing()
                 lists = audience.finish()
+        if not sandbox and not self.is_dry_run:
+            target = f"lists/{audience.list_name}" if audience.list_name else "contacts"
+            self.moved(self.lineage_source(), target, rows=progress.accepted)
         return {
             "list_name": audience.list_name,
             **progress.result(),

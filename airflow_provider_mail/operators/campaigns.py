@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, Unpack
 from airflow_provider_mail._task.mixin import SendGuardMixin, Templated
 from airflow_provider_mail._task.rules import AUDIENCE
 from airflow_provider_mail._task.waiting import WaitingMixin
+from airflow_provider_mail.lineage import MailLineage
 from airflow_provider_mail.links import MailCampaignLink, push_campaign_link
 from airflow_provider_mail.operators._base import BaseCampaignOperator, BaseDeleteOperator, BaseNamedOperator
 from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS, AirflowFailException, conf
@@ -42,7 +43,7 @@ KILL_POLL_SECONDS = 0.5
 """Seconds between checks whether the task was killed: Airflow ends the process after five."""
 
 
-class MailCreateCampaignOperator(SendGuardMixin, WaitingMixin, BaseCampaignOperator):
+class MailCreateCampaignOperator(MailLineage, SendGuardMixin, WaitingMixin, BaseCampaignOperator):
     """Create a campaign to contact lists, exactly once, regardless of the number of tries.
 
     ``mailName`` is unique within a team and chosen before the first request. Every try looks it up first. A campaign of
@@ -226,6 +227,7 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitingMixin, BaseCampaignOpera
             self.log.info("Campaign %r created (guid %s).", creation.mail_name, creation.guid)
         if creation.adopted or not sandbox:
             push_campaign_link(self, context, creation.mail_name, creation.guid)
+            self._note_lineage(context)
         if creation.mail_status == MailStatus.FAILED:
             raise AirflowFailException(
                 f"campaign {creation.mail_name!r} exists, and the service reports that it failed (mailStatus 4). Look "
@@ -247,7 +249,12 @@ class MailCreateCampaignOperator(SendGuardMixin, WaitingMixin, BaseCampaignOpera
         """Read the trigger's event, and the created campaign from XCom."""
         stats = self.end_deferral(event)
         self._mark_sent(context)
+        self._note_lineage(context)
         return {**self._pushed(context), "mail_stats": stats}
+
+    def _note_lineage(self, context: Context) -> None:
+        for name in self.lists(context)["send_list_names"] or ():
+            self.moved(f"lists/{name}", "campaigns")
 
     def _pushed(self, context: Context) -> dict[str, Any]:
         ti = context["ti"]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from airflow_provider_mail._task.mixin import OnEmpty, Templated
 from airflow_provider_mail._task.rules import group
+from airflow_provider_mail.lineage import Folder
 from airflow_provider_mail.operators._contact_import import (
     PROPERTIES,
     AudienceMode,
@@ -137,6 +138,11 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
             columns = rows.columns or list(self.columns or PROPERTIES.values())
             self._check_delimiter(columns)
             yield Source(columns, rows.batches, rows.total, rows.all_columns)
+
+    def lineage_source(self) -> Folder:
+        from airflow_provider_mail._task.storage import storage_path
+
+        return Folder(storage_path(self.path, self.object_storage_conn_id, "path"))
 
     def reject_place(self, row_number: int) -> tuple[str | None, int]:
         return self._files.place_of(row_number)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 from airflow_provider_mail._task.mixin import OnEmpty, Templated
 from airflow_provider_mail._task.rendering import RedactedField, unwrap
 from airflow_provider_mail._task.storage import SqlTask, check_tables
+from airflow_provider_mail.lineage import SqlQuery
 from airflow_provider_mail.operators._contact_import import (
     AudienceMode,
     BaseContactImportOperator,
@@ -145,6 +146,9 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
         parameters = unwrap(self, self.parameters, context)
         with stream_rows(self.sql_hook, self.sql, parameters, self.chunk_size) as (columns, batches):
             yield Source(columns, batches, self._total(parameters))
+
+    def lineage_source(self) -> SqlQuery:
+        return SqlQuery(self.sql_hook, self.sql)
 
     def _total(self, parameters: Any) -> int | None:
         from airflow_provider_mail.warehouse.errors import WarehouseError

@@ -25,11 +25,15 @@ from airflow_provider_mail.assets import (
 )
 from airflow_provider_mail.lineage import MailLineage, SqlTable
 from airflow_provider_mail.transfers.mail_to_object_storage import MailStatsToObjectStorageOperator
+from airflow_provider_mail.transfers.object_storage_to_mail import ObjectStorageToMailContactsOperator
+from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
 from airflow_provider_mail.version_compat import AirflowFailException
 from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_STATS, TRANSACTIONAL_STATS
 from mail_emulator import Emulator
-from tests.tasks.conftest import TASK, Connect, SqlDatabase
+from tests.support.clock import Clock
+from tests.tasks.conftest import TASK, Connect, Run, SqlDatabase
 from tests.tasks.loading import WEEK, executed, load_task, sql_hook
+from tests.tasks.sending import campaign
 
 
 def extracted(operator: Any) -> tuple[Any, Any]:
@@ -102,18 +106,55 @@ def test_nothing_of_the_provider_is_imported_without_it(monkeypatch: pytest.Monk
     assert again[assets].campaign_stats_asset().uri == "mail://mail_default/campaigns/stats"
 
 
-def test_rows_may_go_to_the_service(warehouse: SqlDatabase) -> None:
-    """As an import of contacts reports it; a task that has moved nothing leaves it to inlets and outlets."""
-    task = MailLineage()
-    nothing = task.get_openlineage_facets_on_complete(None)
-    assert (nothing.inputs, nothing.outputs) == ([], [])
-    task.mail_conn_id = "mail_default"
-    task.moved(SqlTable(warehouse.hook, "customers"), "lists/News", rows=12)
-    found = task.get_openlineage_facets_on_complete(None)
-    (source,), (target,) = found.inputs, found.outputs
-    assert (source.name, source.inputFacets["inputStatistics"].rowCount) == ("customers", 12)
-    assert (target.namespace, target.name) == ("mail://mail_default", "lists/News")
-    assert target.outputFacets["outputStatistics"].rowCount == 12
+def datasets(found: Any) -> tuple[list[str], list[str]]:
+    """The names of the inputs and the outputs that OpenLineage extracts of a task."""
+    return tuple([f"{one.namespace} {one.name}" for one in places] for places in (found.inputs, found.outputs))  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_an_import_of_a_query_reports_its_tables(emulator: Emulator, make_database: Any, kind: str) -> None:
+    database = make_database(kind, "warehouse")
+    for table in ("people", "orders"):
+        database.execute(f"CREATE TABLE {table} (email VARCHAR(50))")
+        database.execute(f"INSERT INTO {table} VALUES ('ada@example.com')")
+    sql = "SELECT p.email FROM people AS p JOIN orders ON orders.email = p.email"
+    operator = SqlToMailContactsOperator(task_id=TASK, sql_conn_id="warehouse", sql=sql, list_name="News")
+    executed(operator)
+    found = DefaultExtractor(operator).extract_on_complete(None)
+    assert found is not None
+    expected = sorted(
+        f"{place.namespace} {place.name}"
+        for place in (SqlTable(database.hook, table).place() for table in ("people", "orders"))
+    )
+    assert (sorted(datasets(found)[0]), datasets(found)[1]) == (expected, ["mail://mail_default lists/News"])
+    assert found.outputs[0].outputFacets["outputStatistics"].rowCount == 1
+
+
+def test_an_import_of_a_file(emulator: Emulator, tmp_path: Path) -> None:
+    (tmp_path / "people.csv").write_text("email\nada@example.com\n")
+    path = f"file://{tmp_path}/people.csv"
+    operator = ObjectStorageToMailContactsOperator(task_id=TASK, path=path, list_name="News")
+    executed(operator)
+    found = datasets(DefaultExtractor(operator).extract_on_complete(None))
+    assert found == ([f"file {tmp_path}/people.csv"], ["mail://mail_default lists/News"])
+
+
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_a_campaign_reads_its_lists(run: Run, emulator: Emulator, clock: Clock, deferrable: bool) -> None:
+    emulator.add_list("News", ["ada@example.com"])
+    found = []
+
+    def extract(context: Any, result: Any = None) -> None:
+        found.append(datasets(DefaultExtractor(context["task"]).extract_on_complete(None)))
+
+    waiting = {"wait_for_completion": True, "deferrable": deferrable}
+    done = run(lambda: campaign(send_list_names=["News"], post_execute=extract, **waiting))
+    assert done.state == "success"
+    assert found == [(["mail://mail_default lists/News"], ["mail://mail_default campaigns"])]
+
+
+def test_a_task_that_has_moved_nothing_leaves_it_to_inlets_and_outlets() -> None:
+    assert datasets(MailLineage().get_openlineage_facets_on_complete(None)) == ([], [])
 
 
 def test_assets_of_the_service() -> None:

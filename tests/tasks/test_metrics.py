@@ -9,12 +9,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk import chain
+from airflow.sdk import ObjectStoragePath, chain
 
 from airflow_provider_mail.api.campaigns import GetCampaigns
 from airflow_provider_mail.arguments import Rejects
 from airflow_provider_mail.hooks.mail import MailHook
-from airflow_provider_mail.lineage import MailLineage
+from airflow_provider_mail.lineage import Folder, MailLineage
 from airflow_provider_mail.version_compat import Stats
 from mail_emulator import Emulator
 from tests.support.operator_parts import forget_metrics
@@ -110,7 +110,7 @@ def test_without_a_switch_nothing_is_emitted(emulator: Emulator, monkeypatch: py
         monkeypatch.setenv("AIRFLOW__METRICS__STATSD_ON", str(is_on))
         forget_metrics()
         MailHook().send(GetCampaigns())
-        loads.moved("campaigns", f"lists/{is_on}", rows=1)
+        loads.moved("campaigns", Folder(ObjectStoragePath(f"file:///lake/{is_on}")), rows=1)
         assert emitted == ["mail.requests", "mail.load.records"] * is_on
     forget_metrics()
 
