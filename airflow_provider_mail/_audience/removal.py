@@ -107,7 +107,8 @@ class Removal:
 
     def _delete(self) -> None:
         """Delete contacts, but not of people whom the user's tables leave out, or who are in other audiences."""
-        task, left = self._task, [key for key in self._left() if not key.startswith(b"tel:")]
+        task, left = self._task, [key for each in self._comparison.differences() for key in each.left]
+        left = [key for key in left if not key.startswith(b"tel:")]
         others = members_of_others(self._state, left)
         if others:
             task.log.warning("%s people who left are in other audiences: their contacts are not deleted.", len(others))

@@ -171,6 +171,13 @@ def test_who_left_is_deleted_on_request(emulator: Emulator, audience: Audience, 
         assert emails(emulator) == people
 
 
+def test_a_member_whose_new_row_is_rejected_is_excluded_and_not_deleted(emulator: Emulator, audience: Audience) -> None:
+    arguments = PHONES | DELETES | {"max_reject_fraction": 1}
+    audience.run(f"ada={PHONE} bob={PHONE}", **arguments)
+    audience.run(f"ada=none bob={PHONE}", "(ada)", reached="bob", **arguments)
+    assert emails(emulator) == "ada bob"
+
+
 def test_who_was_deleted_and_comes_back_is_sent(emulator: Emulator, audience: Audience) -> None:
     """Also when the task fails between the deletion and the writing of the state."""
     audience.load("ada bob eva", **DELETES)
