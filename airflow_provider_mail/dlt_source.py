@@ -50,7 +50,6 @@ from airflow_provider_mail.api.lists import GetLists, find_list
 from airflow_provider_mail.api.senders import GetSenders
 from airflow_provider_mail.api.templates import GetTemplates
 from airflow_provider_mail.api.transactional import GetTransactionalStats
-from airflow_provider_mail.warehouse.errors import UnconfirmedError
 from airflow_provider_mail.warehouse.files import arrow_table
 from airflow_provider_mail.warehouse.request import MAX_REMOVED_FRACTION, RemovalRule
 from airflow_provider_mail.warehouse.table import Table
@@ -340,13 +339,7 @@ class _Source:
         """
         places, count = [table.names.index(name) for name in identity], table.names.index("sent_count")
         fallen = sum(not row[count] and tuple(row[place] for place in places) in sent for row in rows)
-        if fallen and not self._rule.allow_empty:
-            raise UnconfirmedError(
-                f"the numbers of sent mails of {fallen} records would fall to zero. Nothing was loaded; "
-                "allow_empty=True allows it: set it for one run if the service's data is right",
-                before=fallen,
-                after=0,
-            )
+        self._rule.check_sent(fallen, "")
 
     def _pages(
         self, request: PagedRequest[Any], row: Callable[..., Row], on_total: OnTotal = lambda total: None

@@ -467,16 +467,11 @@ class BaseStatsToSqlOperator(BaseMailToSqlOperator):
         :raises UnconfirmedError: with the number of records.
         """
         from airflow_provider_mail._task.statistics import fallen_to_zero
-        from airflow_provider_mail.warehouse.errors import UnconfirmedError
+        from airflow_provider_mail.warehouse.request import RemovalRule
 
-        if self.allow_empty or not (count := fallen_to_zero(self.sql_hook, statistics, self.table)):
-            return
-        raise UnconfirmedError(
-            f"table {self.table}: the numbers of sent mails of {count} records would fall to zero. Nothing was stored; "
-            "allow_empty=True allows it: set it for one run if the service's data is right",
-            before=count,
-            after=0,
-        )
+        if not self.allow_empty:
+            fallen = fallen_to_zero(self.sql_hook, statistics, self.table)
+            RemovalRule(allow_empty=False, max_fraction=0).check_sent(fallen, f"table {self.table}: ")
 
     @abstractmethod
     def transfer(self, start_day: date, end_day: date) -> tuple[LoadResult, dict[str, Any]]:

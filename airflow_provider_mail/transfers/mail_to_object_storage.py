@@ -463,7 +463,6 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
         """
         from airflow_provider_mail.api.campaigns import GetCampaignStats
         from airflow_provider_mail.api.flows.second_source import existing_of
-        from airflow_provider_mail.warehouse.errors import UnconfirmedError
 
         columns = self.declared_table().names
         names = {row[self._key] for row in rows}
@@ -480,13 +479,7 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
         sent_mails = columns.index("sent_count")
         sent = {(row[self._key], row[at]) for row in before if row[sent_mails]}
         fallen = sum((row[self._key], row[at]) in sent and not row[sent_mails] for row in rows)
-        if fallen and not self.allow_empty:
-            raise UnconfirmedError(
-                f"{file}: the numbers of sent mails of {fallen} rows would fall to zero. The file stays; allow_empty="
-                "True allows it: set it for one run if the service's data is right",
-                before=fallen,
-                after=0,
-            )
+        self.removal_rule().check_sent(fallen, f"{file}: ")
 
     def _file(self, folder: ObjectStoragePath, day: date) -> ObjectStoragePath:
         # Not the name of a column: loaders that derive a column from the folder reject one that is also in the file,

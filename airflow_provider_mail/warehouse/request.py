@@ -308,6 +308,20 @@ class RemovalRule:
                 after=after,
             )
 
+    def check_sent(self, fallen: int, prefix: str) -> None:
+        """Check that no number of sent mails falls to zero: sent mails remain sent.
+
+        :param fallen: how many would.
+        :raises UnconfirmedError: with the permission.
+        """
+        if fallen and not self.allow_empty:
+            raise UnconfirmedError(
+                f"{prefix}the numbers of sent mails of {fallen} records would fall to zero. Nothing was stored; "
+                "allow_empty=True allows it: set it for one run if the service's data is right",
+                before=fallen,
+                after=0,
+            )
+
 
 LOCK_TIMEOUT = 600.0
 """How many seconds a load waits for a lock by default."""

@@ -196,7 +196,7 @@ def test_a_day_that_lacks_what_the_service_has_keeps_its_file(
     )
     assert {77, 78} <= {*sent}
     emulator.set_campaign_stats("of-2026-03-02--000003", sentCount=0)
-    with pytest.raises(UnconfirmedError, match="sent mails of 1 rows would fall to zero"):
+    with pytest.raises(UnconfirmedError, match="sent mails of 1 records would fall to zero"):
         written(tmp_path, file_format=file_format)
 
 
