@@ -368,7 +368,7 @@ def test_every_file_is_a_question() -> None:
 
 
 def test_the_page_shows_every_file_once() -> None:
-    shown = re.findall(r"<!-- sql: (\S+) -->", PAGE.read_text())
+    shown = re.findall(r"(?<=<!-- sql: )\S+|(?<=\]\(sql/)[^)]+", PAGE.read_text())
     assert sorted(shown) == sorted(path.name for path in FOLDER.iterdir())
     # That the text below the file's is what tests/test_docs.py checks of all that is embedded.
 
