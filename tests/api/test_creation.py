@@ -411,16 +411,16 @@ def test_a_new_campaign_that_shows_as_a_draft(lost: bool, service: Emulator, cli
 @pytest.mark.parametrize(
     ("error", "attempts", "pauses"),
     [
-        (MailAnswerLostError("lost", operation=SENDS), 3, [2.0, 4.0, 8.0, 16.0, 16.0, 14.0]),
+        (MailAnswerLostError("lost", operation=SENDS), 3, [1.0, 2.0, 4.0, 8.0, 8.0, 7.0]),
         # Nothing leads up to a rejection, so it is most likely meant; the name may be taken all the same.
-        (MailRejectedError("no such list", operation=SENDS), 1, [2.0, 4.0, 8.0]),
+        (MailRejectedError("no such list", operation=SENDS), 1, [1.0, 2.0, 4.0]),
     ],
 )
 def test_the_lookups_are_patient_and_bounded(error: MailError, attempts: int, pauses: list[float]) -> None:
     """Without a network."""
     rehearsal = Rehearsal(lambda step: error if step.path == SENDS else step.response(mail_list=[], total_records=0))
     with pytest.raises(type(error)):
-        create_campaign(rehearsal, REQUEST, tries=3, patience=60.0)
+        create_campaign(rehearsal, REQUEST)
     # After a lost response, all campaigns are read at last: the service may have rewritten the name.
     looks = [GET] * (1 + len(pauses) + (attempts > 1))
     assert [step.path for step in rehearsal.asked] == [GET, *[SENDS, *looks] * attempts]

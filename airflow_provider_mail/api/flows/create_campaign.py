@@ -50,13 +50,13 @@ from airflow_provider_mail.api.flows.campaign_checks import (
 )
 from airflow_provider_mail.api.flows.cancel_campaign import cancel_campaign
 from airflow_provider_mail.api.flows.create_once import (
-    PATIENCE,
+    BRIEF_PAUSES,
+    PAUSES,
     Creation,
     CreationState,
     create_once,
     delete,
     find_repeatedly,
-    pauses,
 )
 
 __all__ = ["create_campaign"]
@@ -78,8 +78,6 @@ def create_campaign(
     not_older_than: datetime | None = None,
     caps: CampaignCaps | None = None,
     check_lists: Callable[[Client], None] | None = None,
-    tries: int = 3,
-    patience: float = PATIENCE,
 ) -> Creation:
     """Adopt the campaign of exactly this name if it is equal and is or will be sent; create it if there is none.
 
@@ -94,9 +92,6 @@ def create_campaign(
     :param caps: the limits of its day, checked before it is created. Default: no limits.
     :param check_lists: called before it is created, and raises an error when its lists are not the right ones. Default:
         they are not checked.
-    :param tries: maximum number of attempts to create it, each after a lookup.
-    :param patience: seconds to look for the campaign after an attempt, and to wait until a new one no longer shows as a
-        draft. After a rejection without an earlier attempt, about a quarter of that.
     :raises MailConflictError: a campaign of that name exists and differs (the fields are named), is not sent, or is of
         another task or run; an earlier try may have created a campaign of another name; or one that it created is gone.
     :raises MailPendingCampaignError: the result of an earlier attempt is not visible yet, or not in its final state.
@@ -109,7 +104,7 @@ def create_campaign(
         raise MailValidationError(f"ignore: {', '.join(unknown)}: not among {', '.join(sorted(COMPARED))}")
     state = CreationState() if memory is None else memory
     clock = client.service_clock
-    task = _Task(client, request, state, ignore, not_older_than, patience)
+    task = _Task(client, request, state, ignore, not_older_than)
     task.check_name()
     if state.creation.requested not in ("", request.mail_name):
         state.creation = Creation()
@@ -145,8 +140,6 @@ def create_campaign(
             request,
             task.search,
             state=state,
-            tries=tries,
-            patience=patience,
             digests=field_digests(request),
             check=check,
             unconfirmed=task.pending,
@@ -169,7 +162,6 @@ class _Task:
     state: CreationState
     ignore: Collection[str]
     not_older_than: datetime | None
-    patience: float
 
     @property
     def clock(self) -> ServiceClock:
@@ -182,7 +174,7 @@ class _Task:
         # The service's clock is known only after a response.
         expected = known.incomplete or known.seen or known.guid or known.attempted_lately(self.clock.time())
         if campaign is None and expected:
-            first, *further = pauses(self.patience)
+            first, *further = PAUSES
             self.client.pause(first)
             return self.search(further, mail_name=mail_name)
         if campaign is None and self.state.may_have_attempted:
@@ -387,7 +379,7 @@ class _Task:
         if draft:
             self.check_draft(campaign)
             return self.adopted(campaign)
-        campaign, confirmed = confirm_sending(self.client, campaign, pauses(self.patience, brief=not new))
+        campaign, confirmed = confirm_sending(self.client, campaign, PAUSES if new else BRIEF_PAUSES)
         if not confirmed:
             raise self.not_sent(campaign, new=new or is_new(campaign, self.clock))
         self.check_equal(campaign, "only_save", own=own, digests=digests)
@@ -444,7 +436,7 @@ class _Task:
             campaign = cancellation.campaign or campaign
         elif not request.only_save and (choice == "keep" or campaign.mail_status == MailStatus.DRAFT):
             # The advice depends on whether it will be sent.
-            campaign, confirmed = confirm_sending(self.client, campaign, pauses(self.patience, brief=not new))
+            campaign, confirmed = confirm_sending(self.client, campaign, PAUSES if new else BRIEF_PAUSES)
             if choice == "keep" and confirmed:
                 self.check_equal(campaign, "only_save", own=True)
                 return self.adopted(campaign)

@@ -18,11 +18,14 @@ from airflow_provider_mail.api._core.clock import NEW_SECONDS
 from airflow_provider_mail.api._core.requests import Client, MailRequest, MailResponse
 from airflow_provider_mail.api.errors import MailConflictError, MailError, MailMissingError, MailRejectedError
 
-PATIENCE = 30.0
-"""Seconds that a new resource may take to appear, or a new campaign to no longer show as a draft."""
+PAUSES = (1.0, 2.0, 4.0, 8.0, 8.0, 7.0)
+"""Seconds between lookups: in half a minute, a new resource appears, and a new campaign no longer shows as a draft."""
 
-_BACKOFF = (1, 2, 4, 8, 8, 7)
-_BRIEF_STEPS = 3
+BRIEF_PAUSES = PAUSES[:3]
+"""The same if a change is unlikely."""
+
+ATTEMPTS = 3
+"""Maximum number of attempts to create a resource in one try."""
 
 T = TypeVar("T")
 R = TypeVar("R", bound=MailResponse)
@@ -128,8 +131,6 @@ def create_once(
     search: Callable[[Sequence[float], bool], T | None],
     *,
     state: CreationState,
-    tries: int,
-    patience: float,
     digests: Mapping[str, str] = MappingProxyType({}),
     check: Callable[[], None] = lambda: None,
     unconfirmed: Callable[[MailError], MailError] = lambda rejection: rejection,
@@ -139,8 +140,6 @@ def create_once(
     :param search: looks it up until it is found: given the seconds to pause before each further lookup, and whether an
         attempt may have created it.
     :param state: what is known of earlier attempts; updated.
-    :param tries: maximum number of attempts.
-    :param patience: seconds of lookups after a failed attempt; about a quarter of that if the first one is rejected.
     :param digests: of the fields of the request, for the record. Default: none.
     :param check: called before an attempt, unless a recent one may have taken effect; raises to prevent the attempt.
     :param unconfirmed: returns the error for a rejection when a recent attempt may have taken effect and the resource
@@ -149,7 +148,7 @@ def create_once(
     :raises MailError: the error of the last attempt.
     """
     clock = client.service_clock
-    for attempt in range(1, tries + 1):
+    for attempt in range(1, ATTEMPTS + 1):
         before = state.creation
         in_doubt = before.attempted_lately(clock.time())
         if not in_doubt:
@@ -169,13 +168,13 @@ def create_once(
                 # Recorded first: the resource may appear only after another attempt is rejected because of its name.
                 state.note(incomplete=True)
                 state.server_error = error
-            brief = not state.creation.attempted_lately(clock.time())
-            resource = search(pauses(patience, brief=brief), state.may_have_attempted)
+            waits = PAUSES if state.creation.attempted_lately(clock.time()) else BRIEF_PAUSES
+            resource = search(waits, state.may_have_attempted)
             if resource is not None:
                 return resource
             if not error.may_have_taken_effect:
                 raise (unconfirmed(error) if in_doubt else error) from None
-            if attempt == tries:
+            if attempt == ATTEMPTS:
                 raise
     raise AssertionError("unreachable")
 
@@ -192,16 +191,6 @@ def find_repeatedly(find: Callable[[], T | None], pause: Callable[[float], None]
         pause(seconds)
         resource = find()
     return resource
-
-
-def pauses(patience: float, *, brief: bool = False) -> list[float]:
-    """Return the seconds to pause between lookups, growing exponentially.
-
-    :param patience: total seconds of all pauses.
-    :param brief: only the first pauses, about a quarter of the time, if a change is unlikely.
-    """
-    unit = patience / sum(_BACKOFF)
-    return [unit * share for share in (_BACKOFF[:_BRIEF_STEPS] if brief else _BACKOFF)]
 
 
 def create(
@@ -230,7 +219,7 @@ def create(
         def search(waits: Sequence[float], _: bool) -> Any:
             return find_repeatedly(partial(request.find, client), client.pause, waits)
 
-        existing = create_once(client, request, search, state=state, tries=3, patience=PATIENCE)
+        existing = create_once(client, request, search, state=state)
         if isinstance(existing, MailResponse):
             return True
         created = state.creation.attempted_at is not None
