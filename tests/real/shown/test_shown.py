@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
 import sqlite3
 from contextlib import closing
 
 import pytest
 import yaml
 
-from tests.real.shown.blocks import blocks, dag_file
+from tests.real.shown.blocks import Block, blocks, dag_file
 from tests.real.shown.conftest import Reader
+
+TYPED_ELSEWHERE = ("README.md", "quickstart.md", "test-a-dag.md")
+"""Pages whose commands have a test of their own, or are those of the quickstart."""
 
 
 @pytest.mark.ci
@@ -42,3 +47,25 @@ def test_sql(reader: Reader) -> None:
                 warehouse.executescript(block.code)
             except sqlite3.Error as error:
                 raise AssertionError(f"{block}: {error}") from error
+
+
+@pytest.mark.ci
+@pytest.mark.timeout(900)
+def test_console(reader: Reader) -> None:
+    """The commands of a page run in one shell, in their order."""
+    typed = [block for block in blocks("console") if not (block.not_run or block.embedded)]
+    typed = [block for block in typed if block.page.name not in TYPED_ELSEWHERE]
+    errors = []
+    for page, shown in itertools.groupby(typed, lambda block: block.page):
+        try:
+            reader.run("bash", "-e", "-c", "\n".join(map(commands, shown)))
+        except AssertionError as error:
+            errors.append(f"{page.name}: {error}")
+    assert errors == []
+
+
+def commands(block: Block) -> str:
+    """Return the commands of a block, without what they print, in the form that every Airflow has."""
+    lines = block.code.splitlines()
+    prompted = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+    return re.sub(r"\bairflow mail\b", "python -m airflow_provider_mail", "\n".join(prompted or lines))
