@@ -458,10 +458,12 @@ def test_the_place_of_a_message_that_was_not_sent_is_not_another_s(emulator: Emu
     assert mailed(emulator) == {"b@example.com": 2, "c@example.com": 2}
 
 
-@remembers
-def test_the_first_of_a_mapped_list_tells_the_others_of_this_clear(emulator: Emulator, clock: Clock) -> None:
+@pytest.mark.parametrize("has_store", {AIRFLOW_VERSION >= (3, 3), False})
+def test_the_first_of_a_mapped_list_tells_the_others_of_this_clear(
+    has_store: bool, emulator: Emulator, clock: Clock
+) -> None:
     """What it has said before the clear does not count."""
-    first, other = Tries(map_index=0), Tries(map_index=2)
+    first, other = (Tries(map_index=index, has_store=has_store) for index in (0, 2))
     first.run(single(to="a@example.com"))
     other.others, other.clear_number = first.pushed, 1
     with pytest.raises(AirflowException, match="map_index 0 has not begun yet"):

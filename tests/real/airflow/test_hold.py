@@ -1,4 +1,4 @@
-"""A hold that is set while eight workers create campaigns, in a real Airflow with its own database."""
+"""A hold that is set while eight workers create campaigns, send batches and import, in a real Airflow."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -15,6 +16,7 @@ from tests.support.airflow import RunningAirflow
 from tests.support.processes import wait_until
 
 CREATES = "campaign/mail/sends"
+WRITES = (CREATES, "transactional/mail/sends_customised", "contacts/imports")
 
 
 @pytest.fixture
@@ -34,12 +36,12 @@ def mail(airflow: RunningAirflow, *arguments: str) -> str:
     return done.stdout
 
 
-def test_nothing_is_created_after_the_command_returned(airflow: RunningAirflow, service: EmulatorProcess) -> None:
+def test_nothing_is_written_after_the_command_returned(airflow: RunningAirflow, service: EmulatorProcess) -> None:
     airflow.set_mail_connection("mail_default", service)
     # Each request takes a second, so that the hold is set while some are under way.
     service.change_settings(latency_seconds=1.0)
     run_id = airflow.start_run("hold")
-    wait_until(lambda: service.journal.count(CREATES) > 8, what="campaigns")
+    wait_until(lambda: all(service.journal.count(path) > 8 for path in WRITES), what="requests of each kind")
     try:
         said = mail(airflow, "stop", "--all-scheduled", "--hold", "--reason", "wrong price", "-o", "json")
         returned_at = time.time()
@@ -48,11 +50,12 @@ def test_nothing_is_created_after_the_command_returned(airflow: RunningAirflow, 
         mail(airflow, "release")
 
     result = json.loads(said)
-    arrivals = [entry["real_ms"] / 1000 for entry in service.journal.entries(CREATES)]
-    assert max(arrivals) < returned_at
+    written = {path: service.journal.entries(path) for path in WRITES}
+    assert max(entry["real_ms"] / 1000 for entries in written.values() for entry in entries) < returned_at
     states = {found["mailName"]: found["state"] for found in service.campaigns()}
-    assert (len(states), result["not_stopped"]) == (len(arrivals), {})
+    assert (len(states), result["not_stopped"]) == (len(written[CREATES]), {})
     assert sorted(result["stopped"]) == sorted(states)
     assert "scheduled" not in states.values()
-    ended = [ti["state"] for ti in airflow.tasks("hold", run_id).values()]
-    assert (ended.count("success"), ended.count("failed")) == (len(arrivals), len(ended) - len(arrivals))
+    ended = Counter((key[0], ti["state"]) for key, ti in airflow.tasks("hold", run_id).items())
+    assert (ended["task", "success"], ended["task", "failed"]) == (len(states), 40 - len(states))
+    assert {state for _, state in ended} == {"success", "failed"}
