@@ -105,13 +105,14 @@ class BaseWaitSensor(WaitingMixin, BaseSensorOperator):
 
         if time.monotonic() < self._next_poll:
             return False
+        ends_at = time.monotonic() + self._seconds_left(context)
         decision = self.next_decision(context)
         while (
             decision.status is WaitStatus.WAITING
             and self.continues_elsewhere
             and (seconds := self.hold_seconds(context))
             # Airflow looks at the timeout only between two calls.
-            and (left := self._seconds_left(context)) > 0
+            and (left := ends_at - time.monotonic()) > 0
         ):
             time.sleep(min(seconds, left))
             decision = self.next_decision(context)

@@ -24,6 +24,7 @@ from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 from mail_emulator import Emulator
 from tests.support.changes import at_request
 from tests.support.clock import Clock
+from tests.support.dags import AIRFLOW_VERSION
 from tests.support.task_parts import task_waiting
 from tests.tasks.conftest import TASK, Connect, Run
 from tests.tasks.sending import CAMPAIGN, campaign
@@ -88,6 +89,13 @@ def test_a_campaign_is_cancelled_if_its_task_was_ended(
     else:
         assert "This process is to end, but not the task: campaign 'spring' is not cancelled" in done.log
         assert state != "running" or done.state == "success"
+
+
+def test_the_log_says_when_a_deferred_task_does_not_cancel(run_in_airflow: Run) -> None:
+    done = run_in_airflow(lambda: create(deferrable=True, send_date=None))
+    assert "Marked before a triggerer has started it, or while none runs, the campaign goes out" in done.log
+    assert "`airflow mail stop --conn-id mail_default --prefix 'spring'`" in done.log
+    assert ("below 3.3) does not tell a deferred task" in done.log) is (AIRFLOW_VERSION < (3, 3))
 
 
 @pytest.mark.parametrize(("operation", "number", "given", "cancelled", "words"), [

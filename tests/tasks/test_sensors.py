@@ -226,6 +226,15 @@ def test_will_not_be_sent(run: Run, emulator: Emulator, way: str, state: Any, so
     assert soft_fail or "campaign 'spring'" in done.log
 
 
+def test_a_draft_is_confirmed_no_longer_than_the_timeout(run: Run, emulator: Emulator) -> None:
+    """One poke confirms it, where the next one, in another process, would not know of it."""
+    emulator.add_campaign("spring", state="draft")
+    forget = {"pre_execute": lambda context: context.pop("task_state_store", None)}
+    began = time.monotonic()
+    done = run(lambda: wait("campaign", "reschedule", timeout=100, retries=0, **forget))
+    assert (done.state, time.monotonic() - began < 200) == ("failed", True)
+
+
 @pytest.mark.parametrize("way", WAYS if STORES else ["poke", "deferrable"])
 def test_a_campaign_that_is_removed_is_noticed(run: Run, emulator: Emulator, way: str) -> None:
     emulator.add_campaign("spring", state="sending")
