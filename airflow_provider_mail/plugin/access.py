@@ -257,7 +257,7 @@ def decisions(user: Any) -> Sequence[Decision]:
         rows = [(*row,) for row in session.execute(query)]
     readable = {dag_id: may_read_dag(user, dag_id) for dag_id in {row[0] for row in rows}}
     return [
-        Decision("/".join(row[:3]), f"{task_address(*row[:4])}/required_actions", row[4])
+        Decision(f"{row[1]} of {row[0]}", f"{task_address(*row[:4])}/required_actions", row[4])
         for row in rows
         if readable[row[0]]
     ][:WAITS_LIMIT]

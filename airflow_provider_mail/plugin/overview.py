@@ -256,15 +256,14 @@ def _loads(reader: Reader) -> Sequence[Finding]:
         stale_lists = [part for part in loaded.lists if part.is_stale]
         if loaded.latest.is_stale:
             age = f"are {_of((now - loaded.latest.at).days, 'day')} old" if loaded.latest.at else "have no date"
-            problems.append(Finding("old", "old", f"{loaded.title} {age} ({loaded.account})", "loads"))
+            problems.append(Finding("old", "old", f"{loaded.title} {age} (account {loaded.account})", "loads"))
         elif stale_lists:
-            text = (
-                f"{loaded.title} of {len(stale_lists)} of {_of(len(loaded.lists), 'list')} are old ({loaded.account})"
-            )
+            of_lists = f"{len(stale_lists)} of {_of(len(loaded.lists), 'list')}"
+            text = f"{loaded.title} of {of_lists} are old (account {loaded.account})"
             oldest = min((part.at for part in stale_lists if part.at), default=None)
             problems.append(Finding("old", "old", text, "loads#list-loads", oldest))
         if loaded.missing:
-            text = f"{loaded.title}: {_of(len(loaded.missing), 'day')} missing ({loaded.account})"
+            text = f"{loaded.title}: {_of(len(loaded.missing), 'day')} missing (account {loaded.account})"
             problems.append(Finding("old", "missing", text, "loads#missing-days"))
     return problems
 

@@ -24,6 +24,9 @@ from tests.warehouse.conftest import (  # noqa: F401 - fixtures
     warehouse_maria,
 )
 
+PATIENCE = 20.0
+"""Seconds until a thread that does not move fails its test."""
+
 BASE_PATH = "/team/airflow"
 DOCUMENTATION = "https://airflow-provider-mail.example.org/"
 

@@ -32,10 +32,10 @@ from airflow_provider_mail.plugin.reader import (
 from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS
 from airflow_provider_mail.warehouse.connection import hook_of
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from tests.plugin.conftest import BASE_PATH, Page, Visitor
+from tests.plugin.conftest import BASE_PATH, PATIENCE, Page, Visitor
 from tests.support.clock import StillClock
 from tests.support.env import ROOT
-from tests.support.processes import PATIENCE, end_of_database_threads
+from tests.support.processes import end_of_database_threads
 from tests.warehouse.conftest import Warehouse
 
 pytestmark = pytest.mark.not_unit

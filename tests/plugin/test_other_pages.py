@@ -125,14 +125,15 @@ def test_loads_lead_to_the_runs_that_wrote_them(
 
 
 def test_every_table_is_a_csv(visitor: Visitor, filled: Warehouse) -> None:
-    """Its first line has the names of the columns that the page shows."""
+    """Its first line has the names of the columns that the page shows, and each other line as many values."""
     for path in (*PAGES, CAMPAIGN, "compare?c=mail_default//week-6"):
         page = Page(visitor.get(path))
         links = [link for link in page.links() if "csv=" in link]
         assert links or path in ("waits", "more"), path
         for link in links:
-            heads = next(csv.reader([visitor.get(urljoin(path, link)).splitlines()[0]]))
+            heads, *lines = csv.reader(visitor.get(urljoin(path, link)).splitlines())
             assert [head for head in heads if head not in page.text] == [], link
+            assert {len(line) for line in lines} == {len(heads)}, link
 
 
 def test_tables_beside_others_of_their_names(visitor: Visitor, make_warehouse: Callable[..., Warehouse]) -> None:
@@ -434,14 +435,14 @@ def test_a_decision_has_its_button(
                 of_mail = of_run & (TaskInstance.task_id == "send")
                 session.execute(update(TaskInstance).where(of_mail).values(operator="MailCreateCampaignOperator"))
     page = Page(visitor.get(""))
-    assert f"newsletter/approve/{runs['newsletter']} waits until a person" in page.text
-    assert "other/approve" not in page.text
+    assert "for a person approve of newsletter waits until it is approved or rejected" in page.text
+    assert "approve of other" not in page.text
     assert [link for link in page.links() if link.endswith("/required_actions")] == [
         f"/team/airflow/dags/newsletter/runs/{quote(runs['newsletter'], safe='')}/tasks/approve/required_actions"
     ]
     with monkeypatch.context() as patch:
         may_read_only(patch, "other")
-        assert "waits until a person" not in text_of(visitor, "")
+        assert "approve of" not in text_of(visitor, "")
     with create_session() as session:
         session.execute(update(HITLDetail).values(responded_at=datetime.datetime.now(datetime.UTC)))
-    assert "waits until a person" not in text_of(visitor, "")
+    assert "approve of" not in text_of(visitor, "")

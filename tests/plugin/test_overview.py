@@ -16,9 +16,8 @@ from airflow_provider_mail.plugin.access import Wait, Waits
 from airflow_provider_mail.warehouse.request import Coverage
 from airflow_provider_mail.warehouse.tables.imports import IMPORTS
 from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS, CONTACTS, campaign_row
-from tests.plugin.conftest import Page, Visitor, forget
+from tests.plugin.conftest import PATIENCE, Page, Visitor, forget
 from tests.plugin.data import ACCOUNT, DAY, load_stats, row, stats, task
-from tests.support.processes import PATIENCE
 from tests.warehouse.conftest import Warehouse
 
 pytestmark = pytest.mark.not_unit
@@ -53,8 +52,8 @@ def test_what_needs_attention(visitor: Visitor, filled: Warehouse, monkeypatch: 
         "stopped 1 import of an audience stopped: more people would have changed than is allowed since 2026-03-11",
         "unread 1 event of the last seven days could not be read since 2026-03-10 09:00",
         "differs 1 count of the last seven days differs between events and the email service",
-        "old Results of campaigns are 10 days old (mail_shop)",
-        "missing Results of transactional mail: 1 day missing (mail_default)",
+        "old Results of campaigns are 10 days old (account mail_shop)",
+        "missing Results of transactional mail: 1 day missing (account mail_default)",
     ]
     assert [line for line in expected if line not in text] == []
     assert "2 steps wait for the email service, such as until a campaign is sent." in text
@@ -127,7 +126,7 @@ def test_what_is_sending_or_scheduled(visitor: Visitor, empty: Warehouse) -> Non
 
 def test_people_are_counted_in_the_lists_of_the_account(visitor: Visitor, empty: Warehouse) -> None:
     """Another account may have a list of the same name. Without the size of one of its lists, no number is shown."""
-    for account, count in ((ACCOUNT, 3), ("mail_other", 5)):
+    for account, count in ((ACCOUNT, 3), ("a_mail", 5), ("z_mail", 7)):
         covers = Coverage.one(
             "News", {"mail_conn_id": account, "list_name": "News"}, mail_conn_id=account, observed_at=NOW
         )
