@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mail_emulator import Emulator
-from tests.support.airflow import RunningAirflow
+from tests.support.airflow import COMPONENTS, RunningAirflow
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.postgres import PostgresServer
 from tests.support.processes import wait_until
@@ -27,6 +27,7 @@ REMEMBERS = AIRFLOW_VERSION >= (3, 3)
 EVERYBODY = [f"reader{number:02}@example.com" for number in range(20)]
 PEOPLE = {f"user{number}@example.com" for number in range(2000)}
 ROWS, CHUNKS = 40_000, 40
+WAITS = 20
 MOST_AGAIN = 20
 """Chunks that were under way when an import was killed, or were accepted in the two seconds before."""
 
@@ -129,37 +130,73 @@ def test_a_killed_batch_mails_nobody_twice(airflow: RunningAirflow, service: Emu
         assert (max(after.values()), len(after) >= result["recipients"]) == (1, True)
 
 
-def test_campaigns_wait_while_the_triggerer_and_the_api_server_go(airflow: RunningAirflow, service: Emulator) -> None:
-    def all_wait() -> bool:
-        return Counter(airflow.task_states("crash_waiting", run_id).values()) == {"deferred": 20}
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_a_component_is_killed_while_campaigns_are_created_and_while_they_wait(
+    airflow: RunningAirflow, service: Emulator, component: str
+) -> None:
+    def states() -> Counter[str | None]:
+        return Counter(airflow.task_states("crash_waiting", run_id).values())
 
     def created() -> list[str]:
         names = (entry["body"]["mailName"] for entry in service.journal.processed(CREATES))
-        return sorted(name for name in names if name.startswith("waiting"))
+        return sorted(name for name in names if name.startswith(f"{component} "))
 
-    service.change_settings(sending_seconds=1e6)
-    run_id = airflow.start_run("crash_waiting")
-    wait_until(all_wait, what="all wait")
-    assert len(before := created()) == 20
+    def kill_and_restart() -> None:
+        airflow.kill(component)
+        airflow.restart(component)
 
-    airflow.kill("triggerer")
-    assert airflow.slots()["occupied"] == 0
-    airflow.restart("triggerer")
-    polls = service.journal.count(LOOKS)
-    wait_until(lambda: service.journal.count(LOOKS) > polls + 2, what="the triggerer polls again")
-
-    service.change_settings(latency_seconds=0.5)
-    batch = airflow.start_run("crash_batch", conf={"case": "meanwhile"})
-    wait_until(lambda: len(mails(service, "meanwhile")) > 300, what="a batch in its middle")
-    airflow.kill("api-server")
-    airflow.restart("api-server")
+    names = sorted(f"{component} {number}" for number in range(WAITS))
+    service.change_settings(sending_seconds=1e6, latency_seconds=0.5)
+    run_id = airflow.start_run("crash_waiting", conf={"case": component})
+    batch = airflow.start_run("crash_batch", conf={"case": component.replace("-", "")})
+    wait_until(lambda: created() and mails(service, component.replace("-", "")), what="both in their middle")
+    kill_and_restart()
     service.change_settings(latency_seconds=0.0)
-    wait_until(all_wait, what="all wait")
+    if component == "scheduler" and AIRFLOW_VERSION < (
+        3,
+        1,
+    ):  # It fails the tasks that were killed, whatever their retries.
+        wait_until(lambda: states().keys() <= {"deferred", "failed", "upstream_failed"}, what="no task runs")
+        airflow.clear("crash_waiting", run_id)
+    wait_until(lambda: states() == {"deferred": WAITS}, what="all wait")
+    kill_and_restart()
 
     service.clock.advance(days=30)
     assert airflow.wait_for_run("crash_waiting", run_id) == "success"
-    assert created() == before
-    assert all(service.campaign_recipients(name) == EVERYBODY for name in before)
-    state, got = airflow.wait_for_run("crash_batch", batch), mails(service, "meanwhile")
+    assert created() == names
+    assert all(service.campaign_recipients(name) == EVERYBODY for name in names)
+    state, got = airflow.wait_for_run("crash_batch", batch), mails(service, component.replace("-", ""))
     assert max(got.values()) == 1
     assert state == "failed" or got.keys() == PEOPLE
+
+
+def test_waits_end_while_no_triggerer_runs(airflow: RunningAirflow, service: Emulator) -> None:
+    """Airflow's own deadline ends them, and each looks once more: one campaign was sent meanwhile, one was not."""
+    service.change_settings(sending_seconds=1e6)
+    runs = {
+        case: airflow.start_run("crash_outage", conf={"case": case}) for case in ("sent meanwhile", "still sending")
+    }
+    for run_id in runs.values():
+        airflow.wait_for_task("crash_outage", run_id, "task", "deferred")
+    airflow.kill("triggerer")
+    service.set_campaign_state("sent meanwhile", "done")
+    assert airflow.wait_for_run("crash_outage", runs["sent meanwhile"]) == "success"
+    assert airflow.wait_for_run("crash_outage", runs["still sending"]) == "failed"
+    assert airflow.xcom("crash_outage", runs["sent meanwhile"], "task")["mail_stats"]["sent_count"] == len(EVERYBODY)
+    airflow.wait_for_log("crash_outage", runs["still sending"], "task", "and no triggerer ended it")
+
+
+def test_a_run_that_waits_is_deleted_and_started_again(airflow: RunningAirflow, service: Emulator) -> None:
+    """Its record is gone with it: the campaign is found by its name, and is not created again."""
+    service.change_settings(sending_seconds=1e6)
+    run_id = airflow.start_run("crash_outage", conf={"case": "deleted"})
+    airflow.wait_for_task("crash_outage", run_id, "task", "deferred")
+    path = f"/dags/crash_outage/dagRuns/{run_id}"
+    airflow.api.request("PATCH", path, json={"state": "failed"})
+    assert airflow.wait_for_run("crash_outage", run_id) == "failed"
+    airflow.api.request("DELETE", path)
+    wait_until(lambda: run_id not in airflow.run_states("crash_outage"), what="the run is gone")
+    again = airflow.start_run("crash_outage", conf={"case": "deleted"})
+    assert airflow.wait_for_run("crash_outage", again) == "failed"
+    airflow.wait_for_log("crash_outage", again, "task", "It was not adopted, and nothing was sent")
+    assert [entry["body"]["mailName"] for entry in service.journal.processed(CREATES)].count("deleted") == 1

@@ -1,4 +1,4 @@
-"""Tasks that are killed: a campaign, a batch in twenty requests, an import; and twenty campaigns that wait at once."""
+"""Tasks that are killed: a campaign, a batch in twenty requests, an import; and campaigns that wait."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ with DAG("crash_campaign", schedule=None):
     MailCreateCampaignOperator(mail_name=CASE, **WAITING)
 
 with DAG("crash_waiting", schedule=None):
-    MailCreateCampaignOperator.partial(**WAITING).expand(mail_name=[f"waiting{number}" for number in range(20)])
+    MailCreateCampaignOperator.partial(**WAITING).expand(mail_name=[f"{CASE} {number}" for number in range(20)])
+
+with DAG("crash_outage", schedule=None):
+    MailCreateCampaignOperator(mail_name=CASE, timeout=5, **WAITING | {"retries": 0})
 
 with DAG("crash_batch", schedule=None):
     MailSendBatchOperator(
