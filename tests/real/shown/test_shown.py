@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
+import shutil
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.real.shown.blocks import Block, blocks, dag_file
 from tests.real.shown.conftest import Reader
+from tests.support.env import ROOT, clean_environment
 
 TYPED_ELSEWHERE = ("README.md", "quickstart.md", "test-a-dag.md")
 """Pages whose commands have a test of their own, or are those of the quickstart."""
@@ -69,3 +75,18 @@ def commands(block: Block) -> str:
     lines = block.code.splitlines()
     prompted = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
     return re.sub(r"\bairflow mail\b", "python -m airflow_provider_mail", "\n".join(prompted or lines))
+
+
+@pytest.mark.ci
+@pytest.mark.timeout(900)
+def test_the_test_of_a_dag(tmp_path: Path) -> None:
+    """As a user has it: a folder and an Airflow home of its own, without our conftest."""
+    folder = shutil.copytree(ROOT / "docs" / "how-to" / "test-a-dag", tmp_path / "project")
+    (block,) = (block for block in blocks("console") if block.page.name == "test-a-dag.md")
+    _install, _, typed = block.code.partition("\n")
+    environment = clean_environment()
+    environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment["PATH"]])
+    command = ["bash", "-e", "-c", typed]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert "2 passed" in done.stdout
