@@ -63,7 +63,7 @@ STATES: Mapping[str, tuple[int, str]] = {
 MANY, MANY_ALONE = 10_000, 500
 """Of more tasks than this it is known for a minute which were sent and have no statistics, unless these are many."""
 
-TASKS_AT_ONCE = 10
+TASKS_AT_ONCE = 3
 """Batches of a CSV whose tasks are read together: each time, databases read the whole table of tasks."""
 
 _alone: TtlCache[str] = TtlCache(60.0)
