@@ -415,6 +415,10 @@ def test_pages_from_either_end_are_the_same(visitor: Visitor, empty: Warehouse) 
         assert [name for page in pages for name in page] == [line.split(",")[0] for line in whole]
         assert [len(page) for page in pages] == [50, 50, 37]
     assert names(visitor.get("campaigns", page="4")) == []
+    filtered = [
+        names(visitor.get("campaigns", q="letter", sort="mail_name", page=str(number))) for number in (1, 2, 3, 4)
+    ]
+    assert [name for page in filtered for name in page] == [f"letter {number:03}" for number in range(137)]
 
 
 def test_a_csv_has_all_campaigns(visitor: Visitor, empty: Warehouse) -> None:

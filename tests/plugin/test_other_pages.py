@@ -12,9 +12,10 @@ from urllib.parse import quote, urljoin, urlsplit
 import pytest
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
+from sqlalchemy.exc import OperationalError
 
 from airflow_provider_mail.hold import release_hold, set_hold
-from airflow_provider_mail.plugin import access
+from airflow_provider_mail.plugin import access, render
 from airflow_provider_mail.plugin.reader import TABLES, Reader
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 from airflow_provider_mail.triggers.senders import MailSenderTrigger
@@ -102,7 +103,7 @@ def test_loads_and_missing_days(visitor: Visitor, filled: Warehouse) -> None:
         visitor,
         "loads",
         "Results of transactional mail Table: mail_transactional_stats mail_default old 2026-03-11 08:00 2026-03-13",
-        "Missing days Results of transactional mail mail_default : 2026-03-04",
+        "2026-03-01 to 2026-03-10 Missing days Results of transactional mail mail_default : 2026-03-04",
         "Campaigns and their schedule Table: mail_campaigns mail_default old 2026-03-31 08:00 2026-04-02 08:00",
         "Newsletter old 2026-03-11 08:00 2026-03-13 08:00",
     )
@@ -388,6 +389,12 @@ def test_every_page_says_that_mail_is_held_and_by_whom(
         )
     release_hold()
     assert "held" not in text_of(visitor, "")
+
+    def unreadable() -> None:
+        raise OperationalError("", {}, Exception())
+
+    monkeypatch.setattr(render, "stored_holds", unreadable)
+    assert '<p class="hold" role="alert">It is not known whether mass mail is held' in visitor.get("")
 
 
 def test_parts_without_data_are_on_one_page(visitor: Visitor, empty: Warehouse) -> None:
