@@ -72,6 +72,11 @@ class StagedPlan:
         *,
         mail_others: bool,
     ) -> None:
+        if missing := [stage for stage, result in results.items() if not result]:
+            raise AirflowFailException(
+                f"audience: the import of stage {', '.join(missing)} has no result: it was skipped, or its XCom was "
+                "removed. Nobody else was mailed: clear the imports"
+            )
         self._conn_id = mail_conn_id
         self._hook = MailHook(mail_conn_id)
         self._results = results

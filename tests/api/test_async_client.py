@@ -34,9 +34,10 @@ def settings(base_url: str, **more: Any) -> api.ClientConfig:
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """No thread, and no error that nobody asked for."""
+    """No thread of the test, and no error that nobody asked for."""
+    before = set(threading.enumerate())
     yield
-    for thread in threading.enumerate():
+    for thread in set(threading.enumerate()) - before:
         if thread.name.startswith("mail-"):
             thread.join(60)
             assert not thread.is_alive()

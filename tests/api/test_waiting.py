@@ -228,7 +228,7 @@ def same(opens: int | None, *hours: float) -> Results:
 
 
 AGE = {"stable_checks": None, "max_age": 24 * HOUR}
-FEW = {"max_errors": 1, "timeout": 10}
+FEW = {"timeout": 10}
 
 
 @pytest.mark.parametrize(
@@ -249,8 +249,8 @@ FEW = {"max_errors": 1, "timeout": 10}
         (same(None, 0, 1), {}, "waiting", "there are no statistics of a campaign 'news' (yet)"),
         ([*same(7, 0, 1), (record(7).model_copy(update={"click_count": 1}), 2 * HOUR)], {}, "waiting", "1 of 3"),
         ([(KEY, 0)], {}, "refused", "the key is rejected"),
-        ([(record(1), 0), (KEY, 1), (KEY, 11)], {"errors": FEW}, "refused", "2 polls in a row failed"),
-        ([(BLIP, 0), (BLIP, 10)], {"errors": FEW}, "error", "2 polls in a row failed"),
+        ([(record(1), 0), (KEY, 1), (KEY, 5), (KEY, 11)], {"errors": FEW}, "refused", "3 polls in a row failed"),
+        ([(BLIP, 0), (BLIP, 5), (BLIP, 10)], {"errors": FEW}, "error", "3 polls in a row failed"),
     ],
 )
 def test_how_a_row_of_polls_ends(results: Results, options: dict[str, Any], ends: str, message: str) -> None:

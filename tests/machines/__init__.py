@@ -45,8 +45,10 @@ def happen(event: str, emulator: Emulator, clock: Clock) -> None:
         emulator.clock.advance(hours=HOURS)
     else:
         hours = HOURS if event == "worker ahead" else -HOURS
-        clock.set_wall_clock(hours * 3600)
-        emulator.clock.advance(hours=-hours)
+        # First behind, then right again: the service is never seen ahead of what it shows later.
+        moves = [lambda: clock.set_wall_clock(hours * 3600), lambda: emulator.clock.advance(hours=-hours)]
+        for move in moves if hours < 0 else moves[::-1]:
+            move()
 
 
 @contextmanager

@@ -30,7 +30,6 @@ def expected(
     *,
     seen: bool | None = False,
     polled_before: bool = True,
-    max_errors: int = 2,
     timeout: float = POLL_ERROR_TIMEOUT,
     tolerance: float = 0.0,
 ) -> str:
@@ -42,7 +41,7 @@ def expected(
     if last.error:
         if last.error == "rejected" and not polled_before and not good:
             return "refused"
-        is_over = _lasts(polls, lambda poll: bool(poll.error), more_than=max_errors, seconds=timeout)
+        is_over = _lasts(polls, lambda poll: bool(poll.error), more_than=2, seconds=timeout)
         return {"temporary": "error", "rejected": "refused"}[last.error] if is_over else "waiting"
     if last.status is None:
         existed = seen or any(poll.status is not None for poll in good)

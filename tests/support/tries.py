@@ -140,6 +140,9 @@ class TaskInstance:
     others: dict[str, Any] = field(default_factory=dict)
     """What the first task instance of a mapped task has pushed."""
 
+    def get_first_reschedule_date(self, context: Any) -> None:
+        """It runs in its first process."""
+
     def xcom_push(self, key: str, value: Any) -> None:
         self.pushed[key] = json.loads(json.dumps(value))
 
@@ -219,6 +222,8 @@ class Tries:
             number = self.number + 1
             try:
                 self.returned, self.error, self.state = self.run(make()), None, "success"
+            except (AttributeError, NameError, TypeError):
+                raise  # a fault of the code or of this double, which a model that expects failures would not see
             except (Exception, Killed) as error:
                 self.error = error
                 self._ti.try_number = number  # also if the operator could not be made, as of a mapped task

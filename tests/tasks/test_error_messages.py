@@ -215,7 +215,7 @@ class Stage:
 
 
 REMEMBERED = {"version": 1, "requests": 1, "recipients": 1, "unknown_requests": 0, "unknown_recipients": 0,
-              "digest": "another", "ahead": {}, "under_way": {}, "halved": {}}  # fmt: skip
+              "digest": "another", "ahead": {}, "under_way": {}, "halved": {}, "content": "", "clears": 0}  # fmt: skip
 
 # fmt: off
 CASES: list[tuple[str, str, dict[str, Any]]] = [  # words of a message, and what provokes it

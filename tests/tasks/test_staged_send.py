@@ -373,6 +373,19 @@ def test_stages_keep_their_names(emulator: Emulator) -> None:
     assert list(recipients(emulator)) == ["spring canary"]
 
 
+def test_an_import_without_a_result_is_named(emulator: Emulator) -> None:
+    run = FlowRun(_dag_of(staged()), emulator, most=1)
+
+    def run_task(tries: FlowTries, make: Callable[[], Any], most: int) -> None:
+        tries.run_all(make, most)
+        if make().task_id == "staged_send.people_early":
+            tries.xcoms.clear()
+
+    run.run(run_task)
+    assert "the import of stage early has no result" in str(run.tries["staged_send.check"].error)
+    assert list(recipients(emulator)) == []
+
+
 def test_those_who_came_after_a_stage_was_sent_get_the_last(emulator: Emulator) -> None:
     run = clearing(emulator, "send_rest")({}, people=360)
     assert (run.succeeded, len(mailed(emulator)), set(mailed(emulator).values())) == (True, 360, {1})

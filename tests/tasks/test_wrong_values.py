@@ -41,7 +41,8 @@ CALLED: dict[Callable[..., Any], dict[str, Any]] = {
     divide: {"shares": {"a": 1}, "seed": "a"},
     key_ranges: {"sql_conn_id": "crm", "sql": "SELECT 1", "key": "1", "ranges": 2},
     staged_send: STAGED | {"stages": {"canary": 0.1, "rest": 1}, "gate": {"max_bounce": 0.1}},
-    ab_send: STAGED | {"a": {"subject": "a"}, "b": {"subject": "b"}, "wait": {"max_age": 5}, "compare": {}},
+    ab_send: STAGED
+    | {"version_a": {"subject": "a"}, "version_b": {"subject": "b"}, "wait": {"max_age": 5}, "compare": {}},
     **NEEDED,
 }
 """Everything that takes arguments, with the smallest ones; not `MailNotifier`, which leaves out what it cannot use."""
@@ -49,7 +50,7 @@ CALLED: dict[Callable[..., Any], dict[str, Any]] = {
 CHECKED_BY_OTHERS: tuple[tuple[Any, set[str]], ...] = (
     # The arguments of tasks, which these report.
     (staged_send, {"campaign", "gate", "group_id"}),
-    (ab_send, {"a", "b", "campaign", "compare", "group_id", "wait"}),
+    (ab_send, {"campaign", "compare", "group_id", "version_a", "version_b", "wait"}),
 )
 
 

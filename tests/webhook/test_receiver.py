@@ -195,7 +195,7 @@ def test_hostile_bodies_are_stored_or_rejected(ready: Inbox, caplog: pytest.LogC
 
 @whatever_the_database
 def test_the_receiver_works_below_a_base_path(ready: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As Airflow's API server mounts it; a proxy may take the base path away. What a server logs has no token."""
+    """Mounted in another application; a proxy may take the base path away. What a server logs has no token."""
     monkeypatch.setenv("AIRFLOW__MAIL__INBOX_CONN_ID", "warehouse")
     outer, scopes = FastAPI(root_path="/team/airflow"), []
     outer.mount("/mail-events", ReceiverApp())
