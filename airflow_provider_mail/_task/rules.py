@@ -107,8 +107,8 @@ def not_text(name: str, value: Any) -> str:
     if isinstance(value, Mapping):
         key = name if name in value else "<key>"
         return (
-            f"one text is needed, not the whole result of a task (a dictionary). Write {name}=task.output[{key!r}]"
-            f" or \"{{{{ ti.xcom_pull('<task>')[{key!r}] }}}}\""
+            "one text is needed, not the whole result of a task (a dictionary). Write "
+            f"{name}=\"{{{{ ti.xcom_pull('<task>')[{key!r}] }}}}\""
         )
     if name == "sql" and isinstance(value, list | tuple):
         return "one query as text is needed, not a list: only one query can return the rows"

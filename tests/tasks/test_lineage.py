@@ -145,7 +145,7 @@ def test_a_campaign_reads_its_lists(run: Run, emulator: Emulator, clock: Clock, 
     found = []
 
     def extract(context: Any, result: Any = None) -> None:
-        found.append(datasets(DefaultExtractor(context["task"]).extract_on_complete(None)))
+        found.append(datasets(DefaultExtractor(context["ti"].task).extract_on_complete(None)))
 
     waiting = {"wait_for_completion": True, "deferrable": deferrable}
     done = run(lambda: campaign(send_list_names=["News"], post_execute=extract, **waiting))
