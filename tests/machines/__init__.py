@@ -68,6 +68,13 @@ def happening(event: tuple[str, int] | None, emulator: Emulator, clock: Clock) -
         os.environ.pop(HOLD, None)
 
 
+def start(emulator: Emulator) -> None:
+    """Begin with an account that has a sender and nothing else."""
+    emulator.reset()
+    connect(emulator)
+    emulator.add_sender("news@example.com")
+
+
 def connect(emulator: Emulator) -> None:
     """Let the connection ``mail_default`` have the present key."""
     settings = {"conn_type": "mail", "host": emulator.base_url, "password": emulator.api_key}

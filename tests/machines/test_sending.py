@@ -24,7 +24,7 @@ from airflow_provider_mail.operators.transactional import TASK_STATE_KEY, MailSe
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
 from mail_emulator import Emulator
 from mail_emulator.responses import Response
-from tests.machines import AT_ANY_REQUEST, REJECTED_KEY, UNCLEAR, connect, happening
+from tests.machines import AT_ANY_REQUEST, REJECTED_KEY, UNCLEAR, happening, start
 from tests.support.changes import around_requests
 from tests.support.clock import Clock
 from tests.support.sampling import examples
@@ -51,9 +51,7 @@ class Sending(RuleBasedStateMachine):
     def __init__(self, emulator: Emulator, clock: Clock) -> None:
         super().__init__()
         self.emulator, self.clock = emulator, clock
-        emulator.reset()
-        connect(emulator)
-        emulator.add_sender("news@example.com")
+        start(emulator)
         self.tries = Tries(emulator)
         self.numbers = itertools.count()
         self.allowed: Counter[str] = Counter()
@@ -284,9 +282,7 @@ class Mapped(RuleBasedStateMachine):
     def __init__(self, emulator: Emulator, clock: Clock) -> None:
         super().__init__()
         self.emulator, self.clock = emulator, clock
-        emulator.reset()
-        connect(emulator)
-        emulator.add_sender("news@example.com")
+        start(emulator)
         for person in PEOPLE[:-1]:
             emulator.add_list(person, [_address(person)])
         self.instances = [Tries(emulator, map_index=index) for index in range(len(PEOPLE))]

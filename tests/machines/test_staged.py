@@ -24,7 +24,7 @@ from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.stages import Stage
 from airflow_provider_mail.utils.staged_send import ab_send, staged_send
 from mail_emulator import Emulator
-from tests.machines import AT_ANY_REQUEST, UNCLEAR, connect, happening
+from tests.machines import AT_ANY_REQUEST, UNCLEAR, happening, start
 from tests.support.clock import Clock
 from tests.support.flow_tries import FlowRun, FlowTries
 from tests.support.sampling import ALL_FAULTS, examples
@@ -89,9 +89,7 @@ def check(run: FlowRun, emulator: Emulator, bounces: float) -> None:
 
 
 def begin(emulator: Emulator, faults: list[Any], **settings: Any) -> None:
-    emulator.reset()
-    connect(emulator)
-    emulator.add_sender("news@example.com")
+    start(emulator)
     emulator.change_settings(**settings)
     for (kind, options), operation, skip, count in faults:
         if kind != "attachment_failed" or operation == CREATES:
