@@ -467,7 +467,7 @@ class ComparedAudience(Audience):
         all_accepted = REJECTED not in marks and TO_SEND not in marks
         others = dict[int, list[bytes]]()
         if knows_people and deletes_contacts(self.task):
-            # Whoever was not deleted is, by the next run.
+            # Contacts that were not deleted are deleted by the next run.
             for each in self._comparison.differences():
                 others[each.bucket] = [key for key in each.left if removal.value_of_left(key) != GONE]
         for bucket in range(BUCKETS):

@@ -73,7 +73,7 @@ class Creation(BaseModel):
         return self.attempted_at is not None and now - self.attempted_at < NEW_SECONDS
 
     def was_sent(self, now: float) -> bool:
-        """Whether the campaign has mailed somebody, or may have."""
+        """Whether the campaign was sent, or may have been."""
         return self.sends_at is not None and self.sends_at <= now
 
 
