@@ -152,7 +152,7 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
         from airflow_provider_mail.api.flows.second_source import gone_lists
         from airflow_provider_mail.api.lists import find_list
         from airflow_provider_mail.warehouse.read import StoredTable
-        from airflow_provider_mail.warehouse.request import LIST_ID, READ_AT, ROWS
+        from airflow_provider_mail.warehouse.request import LIST_ID, READ_AT, ROWS, OneOf
         from airflow_provider_mail.warehouse.rows import moment
         from airflow_provider_mail.warehouse.table import derived_name
         from airflow_provider_mail.warehouse.tables.resources import LIST_READINGS
@@ -169,14 +169,18 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
         if LIST_ID not in readings.existing_columns():
             return list_id, ()
         account = {key: self.list_key[key] for key in ("mail_conn_id", "team_name")}
+        others = {other for (other,) in readings.rows([LIST_ID], {**account, "list_name": self.list_name})} - {list_id}
+        if not others:
+            return list_id, ()
         last: dict[str, tuple[datetime, str, int]] = {}
-        for at, other, *values in readings.rows([READ_AT, LIST_ID, "list_name", ROWS], account):
+        of_others = {**account, LIST_ID: OneOf([*others])}
+        for at, other, *values in readings.rows([READ_AT, LIST_ID, "list_name", ROWS], of_others):
             if (read_at := moment(at)) and (other not in last or last[other][0] < read_at):
                 last[other] = read_at, *values
         earlier = [
             other
             for other, (at, list_name, contacts) in last.items()
-            if other != list_id and list_name == self.list_name and at < observed_at and contacts
+            if list_name == self.list_name and at < observed_at and contacts
         ]
         # One that was renamed goes on under its new name.
         return list_id, gone_lists(client, earlier)

@@ -11,7 +11,7 @@ from airflow_provider_mail.api._core.requests import Client
 from airflow_provider_mail.api.campaigns import GetCampaigns, GetCampaignStats, MailStatus, existing_campaigns
 from airflow_provider_mail.api.contacts import existing_contacts
 from airflow_provider_mail.api.flows.statistics import campaign_stats
-from airflow_provider_mail.api.lists import DYNAMIC, GetLists, find_list
+from airflow_provider_mail.api.lists import DYNAMIC, ContactList, GetLists, find_list
 
 _HINT = "Nothing was stored: the next try reads again"
 
@@ -96,9 +96,13 @@ def check_contacts(client: Client, list_name: str, contacts: Sequence[tuple[str,
 
 def gone_lists(client: Client, list_ids: Sequence[str]) -> tuple[str, ...]:
     """Return those of the lists that two readings of all lists lack, whatever their names."""
+    missing = set(list_ids)
 
-    def exists(list_id: str) -> bool:
-        readings = (find(client, GetLists(page_size=100), lambda record: str(record.id) == list_id) for _ in range(2))
-        return any(record is not None for record in readings)
+    def was_the_last(record: ContactList) -> bool:
+        missing.discard(str(record.id))
+        return not missing
 
-    return tuple(list_id for list_id in list_ids if not exists(list_id))
+    for _ in range(2):
+        if missing:
+            find(client, GetLists(page_size=100), was_the_last)
+    return tuple(list_id for list_id in list_ids if list_id in missing)
