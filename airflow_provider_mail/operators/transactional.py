@@ -188,11 +188,15 @@ class BaseSendOperator(BaseInterruptibleOperator):
         """
         ti, state, cleared = context["ti"], mailing.state, context["dag_run"].clear_number or 0
         content = next((chunk.digest for chunk in chunks), "")
-        if self.on_ambiguous != "resend" and (
-            content != state.content
-            if state.content
-            else state.clears != cleared or (cleared and ti.map_index and not self._first_is_new(context))
-        ):
+        if self.on_ambiguous == "resend":
+            may_have_moved = False
+        elif state.content:
+            may_have_moved = content != state.content
+        elif state.clears != cleared:
+            may_have_moved = True
+        else:
+            may_have_moved = bool(cleared and ti.map_index) and not self._first_is_new(context)
+        if may_have_moved:
             raise AirflowFailException(
                 f"map_index {ti.map_index}: the mapped list may have moved. What was sent is stored by position, so "
                 "another task may have sent this: nothing was sent. Restore the list; or, if nobody here was mailed, "

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["MailCampaignEventTrigger", "MailCampaignTrigger"]
 
 
-FINAL = {"complete": 2, "failed": 4}
-"""The final states of a campaign (``mailStatus``)."""
+FINAL = ("complete", "failed")
+"""The final states of a campaign (``mailStatus`` 2 and 4)."""
 
 
 class MailCampaignTrigger(BaseWaitTrigger):
@@ -161,7 +161,7 @@ class MailCampaignEventTrigger(BaseEventTrigger):
             raise ValueError(f"{', '.join(filters)}: only one of them can be given")
         if "" in filters.values():
             raise ValueError(f"{', '.join(filters)}: is empty; leave it out for all campaigns")
-        if not mail_status or not FINAL.keys() >= set(mail_status):
+        if not mail_status or not set(mail_status) <= set(FINAL):
             raise ValueError(f"mail_status: must be a list of 'complete', 'failed' or both, not {mail_status!r}")
         seconds = lookback.total_seconds() if isinstance(lookback, timedelta) else lookback
         self.mail_conn_id = mail_conn_id
@@ -225,9 +225,11 @@ class MailCampaignEventTrigger(BaseEventTrigger):
                 await reported.save(detector.state)
 
     def _wants(self, campaign: FinalCampaign) -> bool:
+        from airflow_provider_mail.api.campaigns import MailStatus
+
         name = campaign.mail_name
         return (
-            campaign.mail_status in [FINAL[status] for status in self.mail_status]
+            MailStatus(campaign.mail_status).name.lower() in self.mail_status
             and self.mail_name in (None, name)
             and name.startswith(self.name_prefix or "")
             and (self.name_contains or "") in name
