@@ -71,7 +71,7 @@ GROUPS = {
         ("machines/test_importing.py", "tasks/test_imports.py"),
     ),
     "statistics": Group(
-        ("api/_core/compact.py", "api/flows/statistics.py"),
+        ("api/_core/responses.py", "api/flows/statistics.py"),
         ("api/test_stats.py",),
         ("api/test_waiting.py", "faults/test_any_faults.py"),
     ),

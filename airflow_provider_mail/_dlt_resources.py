@@ -25,7 +25,7 @@ from dlt.common.schema.utils import has_table_seen_data
 from dlt.destinations.job_client_impl import SqlJobClientBase
 from dlt.extract import DltResource
 
-from airflow_provider_mail.api._core.judgement import Evidence, require_complete
+from airflow_provider_mail.api._core.pagination import Evidence, require_complete
 from airflow_provider_mail.api.errors import MailIncompleteError, MailValidationError
 from airflow_provider_mail.warehouse.request import RemovalRule
 from airflow_provider_mail.warehouse.rows import decoded, moment

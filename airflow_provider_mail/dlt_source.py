@@ -36,10 +36,9 @@ from airflow_provider_mail._dlt_resources import (
     replaced,
     span,
 )
-from airflow_provider_mail.api._core.compact import compact_records
-from airflow_provider_mail.api._core.judgement import SAMPLE
-from airflow_provider_mail.api._core.pagination import Changes, Pager
+from airflow_provider_mail.api._core.pagination import SAMPLE, Changes, Pager
 from airflow_provider_mail.api._core.requests import DateWindow, PagedRequest
+from airflow_provider_mail.api._core.responses import compact_records
 from airflow_provider_mail.api.campaigns import GetCampaigns, GetCampaignStats
 from airflow_provider_mail.api.client import MailClient, concurrent_pages
 from airflow_provider_mail.api.contacts import GetListContacts

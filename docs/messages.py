@@ -91,7 +91,7 @@ AREAS = {
 }
 """Titles, and the beginnings of the paths of their modules; the first that fits is taken."""
 
-DESCRIBE = ("_task/rules", "_task/rendering", "api/_core/advice", "api/_core/addresses", "operators/_base")
+DESCRIBE = ("_task/rules", "_task/rendering", "api/config", "api/_core/fields", "operators/_base")
 """Modules with functions that return what is wrong, and with texts in dictionaries: others raise it, behind a name."""
 
 AT_ONCE = {"AirflowFailException", "SystemExit", "ValueError", "TypeError"}
@@ -121,7 +121,7 @@ def messages() -> list[Message]:
     for path, tree in trees.items():
         module = str(path.relative_to(PACKAGE).with_suffix(""))
         area = next(title for title, starts in AREAS.items() if module.startswith(starts))
-        described = _descriptions(tree, "RuntimeError" if module.endswith("advice") else "ValueError")
+        described = _descriptions(tree, "RuntimeError" if module == "api/config" else "ValueError")
         for name, argument in (*_calls(tree, temporary), *(described if module in DESCRIBE else ())):
             for text in _texts(argument, logged=name in LOGGED):
                 if len(re.findall(r"[A-Za-z]{2,}", text.replace("...", ""))) >= 3:

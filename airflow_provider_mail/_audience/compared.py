@@ -40,7 +40,7 @@ from airflow_provider_mail._config import name_prefix
 from airflow_provider_mail._task.mixin import task_instance_name
 from airflow_provider_mail._task.progress import store_run
 from airflow_provider_mail._task.storage import Spool, current_task_run
-from airflow_provider_mail.api._core.infrequent_gc import infrequent_gc
+from airflow_provider_mail.api._core.pacing import infrequent_gc
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.flows.audience import (
     AudienceList,

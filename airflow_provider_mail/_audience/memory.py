@@ -18,7 +18,7 @@ from airflow_provider_mail._config import setting
 from airflow_provider_mail._task.at_most_once import Mailing
 from airflow_provider_mail._task.state import TaskState
 from airflow_provider_mail._task.storage import check_tables
-from airflow_provider_mail.api._core.addresses import address_key
+from airflow_provider_mail.api._core.fields import address_key
 from airflow_provider_mail.api.errors import MailAmbiguousSendError, MailConfigError, MailError
 from airflow_provider_mail.api.transactional import Chunk, SendBatch, SendMail, unique_msg_id
 from airflow_provider_mail.warehouse.connection import configured_hook

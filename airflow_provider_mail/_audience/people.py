@@ -17,7 +17,7 @@ from airflow_provider_mail._audience.state import (
     is_member,
 )
 from airflow_provider_mail._audience.store import StateChangedError, StateStore
-from airflow_provider_mail.api._core.addresses import address_key
+from airflow_provider_mail.api._core.fields import address_key
 
 _NOT = "not forgotten"
 

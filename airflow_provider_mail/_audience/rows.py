@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from airflow_provider_mail._task.storage import Spool
-from airflow_provider_mail.api._core.addresses import address_key
+from airflow_provider_mail.api._core.fields import address_key
 from airflow_provider_mail.api.flows.import_contacts import SelectedRows
 from airflow_provider_mail.api.flows.validate_rows import as_text
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from logging import getLogger
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail.api._core.addresses import address_key
+from airflow_provider_mail.api._core.fields import address_key
 from airflow_provider_mail.api.errors import MailValidationError
 from airflow_provider_mail.warehouse.rows import moment
 

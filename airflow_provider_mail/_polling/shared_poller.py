@@ -12,7 +12,7 @@ from math import inf
 from typing import Any, Generic, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
-from airflow_provider_mail.api._core.clock import RESOLUTION
+from airflow_provider_mail.api._core.pacing import RESOLUTION
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.flows.polling import PollDecision, StatusLog, WaitStatus
 

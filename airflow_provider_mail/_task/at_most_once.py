@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, Validat
 
 from airflow_provider_mail._task.storage import Spool
 from airflow_provider_mail.api._core.exchange import NOT_REPEATED
-from airflow_provider_mail.api._core.interrupt import Workers
+from airflow_provider_mail.api._core.pacing import Workers
 from airflow_provider_mail.api.errors import (
     MailAmbiguousSendError,
     MailAnswerLostError,

@@ -156,7 +156,7 @@ def read_rendered(owner: type, name: str, template: Any, value: Any) -> tuple[An
 
 def _missing(rule: Rule, template: Any, value: Any) -> str | None:
     """Return the path in the argument of a value that rendered to nothing; ``None`` if there is none."""
-    from airflow_provider_mail.api._core.content import is_nothing
+    from airflow_provider_mail.api._core.fields import is_nothing
 
     if is_known(template):
         return None

@@ -72,7 +72,7 @@ class AirflowErrors(AbstractContextManager[None]):
 def without_addresses(text: str, allowed: Collection[str] = ()) -> str:
     """Replace the local part of addresses, so that personal data does not reach logs."""
     # Not at the top of the module: DAG files import this module.
-    from airflow_provider_mail.api._core.addresses import address_key
+    from airflow_provider_mail.api._core.fields import address_key
 
     allowed_keys = {address_key(address) for address in allowed}
 

@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_provider_mail._task.storage import Spool
-from airflow_provider_mail.api._core.addresses import address_key
+from airflow_provider_mail.api._core.fields import address_key
 from airflow_provider_mail.api.flows.import_contacts import Progress, SelectedRows
 from airflow_provider_mail.version_compat import AirflowFailException
 from airflow_provider_mail.warehouse.read_files import FileBatch, WrongWidth

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from airflow_provider_mail.api._core.addresses import address_key
-from airflow_provider_mail.api._core.content import is_blank, is_blank_html, tags_of
+from airflow_provider_mail.api._core.fields import address_key, is_blank, is_blank_html, tags_of
 from airflow_provider_mail.api.errors import MailValidationError
 from airflow_provider_mail.api.flows.validate_rows import RowChecker
 

@@ -169,7 +169,7 @@ def blank_values(argument: str, value: Any) -> Iterator[tuple[str, str]]:
 
     :param argument: the name of the argument, at the beginning of each path.
     """
-    from airflow_provider_mail.api._core.content import NOTHING, is_blank, is_blank_html
+    from airflow_provider_mail.api._core.fields import NOTHING, is_blank, is_blank_html
 
     if isinstance(value, Mapping):
         for key, item in value.items():
@@ -197,7 +197,7 @@ def newly_blank(argument: str, written: Any, rendered: Any) -> Iterator[tuple[st
     them. Lists and dictionaries are searched only if the DAG file has them: the output of another task may contain any
     values.
     """
-    from airflow_provider_mail.api._core.content import NOTHING
+    from airflow_provider_mail.api._core.fields import NOTHING
 
     searched = isinstance(written, Mapping | list | tuple)
     intended = {path for path, _ in blank_values(argument, written)}
@@ -217,7 +217,7 @@ def noting_environment(environment: jinja2.Environment, note: Callable[[], None]
     import jinja2
     from jinja2 import nodes
 
-    from airflow_provider_mail.api._core.content import NOTHING
+    from airflow_provider_mail.api._core.fields import NOTHING
 
     if environment.finalize is not None:
         return environment

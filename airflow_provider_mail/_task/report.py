@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from airflow_provider_mail.api._core.addresses import address_key
+from airflow_provider_mail.api._core.fields import address_key
 from airflow_provider_mail.api.errors import MailValidationError
 from airflow_provider_mail.api.flows.validate_rows import RowChecker
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail._task.exceptions import AirflowErrors
 from airflow_provider_mail._task.state import task_state
-from airflow_provider_mail.api._core.addresses import address_key
+from airflow_provider_mail.api._core.fields import address_key
 from airflow_provider_mail.api.campaigns import GetCampaigns
 from airflow_provider_mail.api.contacts import GetListContacts
 from airflow_provider_mail.api.errors import MailRejectedError

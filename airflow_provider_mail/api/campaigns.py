@@ -11,8 +11,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
-from airflow_provider_mail.api._core.clock import NEW_SECONDS, ServiceClock
-from airflow_provider_mail.api._core.compact import compact_decoder
 from airflow_provider_mail.api._core.fields import (
     OMIT_BLANK,
     Address,
@@ -27,6 +25,7 @@ from airflow_provider_mail.api._core.fields import (
     UtcTime,
     WholeNumber,
 )
+from airflow_provider_mail.api._core.pacing import NEW_SECONDS, ServiceClock
 from airflow_provider_mail.api._core.pagination import Pager, find, next_page
 from airflow_provider_mail.api._core.requests import (
     Client,
@@ -41,6 +40,7 @@ from airflow_provider_mail.api._core.requests import (
     RequestModel,
     Sandboxed,
 )
+from airflow_provider_mail.api._core.responses import compact_decoder
 from airflow_provider_mail.api.errors import MailPendingCampaignError, MailRejectedError
 
 __all__ = [

@@ -17,8 +17,9 @@ from typing import Concatenate, ParamSpec, Self, TypeVar
 
 import httpx
 
-from airflow_provider_mail.api._core import interrupt
+from airflow_provider_mail.api._core import pacing
 from airflow_provider_mail.api._core.exchange import BeforeRequest, Call, Exchange, OnRequest, Renew, transport_error
+from airflow_provider_mail.api._core.pacing import Interrupt, Workers, current_interrupt, sleep
 from airflow_provider_mail.api._core.pagination import Pager, next_page
 from airflow_provider_mail.api._core.requests import MailRequest, MailResponse, PagedRequest, PageResponse
 from airflow_provider_mail.api._core.responses import BodyReader, HttpResponse
@@ -70,7 +71,7 @@ class MailClient(Exchange):
         if len(requests) < 2:
             return [self._result(request) for request in requests]
         threads = min(len(requests), self.config.max_in_flight)
-        with interrupt.Workers[R | MailError](threads, "mail-requests") as workers:
+        with Workers[R | MailError](threads, "mail-requests") as workers:
             futures = [workers.submit(self._result, request) for request in requests]
             while pending := [future for future in futures if not future.done()]:
                 workers.first_done(pending)
@@ -83,7 +84,7 @@ class MailClient(Exchange):
             return error
 
     def pause(self, seconds: float) -> None:
-        interrupt.sleep(seconds)
+        sleep(seconds)
 
     def pages(self, request: PagedRequest[PageResponse[Item]]) -> Iterator[list[Item]]:
         """Yield the records of a list page by page; the list is complete, or the iterator raises an error.
@@ -117,7 +118,7 @@ class MailClient(Exchange):
                 self._https.pop(other, None)
 
     def fetch(self, call: Call) -> HttpResponse:
-        if (interrupted_by := interrupt.current()) is not None:
+        if (interrupted_by := current_interrupt()) is not None:
             interrupted_by.check()
         # Parsing the address for each request would take a tenth of the request's CPU time.
         url = self._urls.get(call.path) or self._urls.setdefault(call.path, httpx.URL(self.config.base_url + call.path))
@@ -173,7 +174,7 @@ class AsyncMailClient:
         self._threads = asyncio.Semaphore(config.max_in_flight)
         self.config = config
         self.service_clock = self._client.service_clock
-        """The service's time; see :class:`~airflow_provider_mail.api._core.clock.ServiceClock`."""
+        """The service's time; see :class:`~airflow_provider_mail.api._core.pacing.ServiceClock`."""
 
     async def send(self, request: MailRequest[R]) -> R:
         """Carry out one operation and return its response.
@@ -194,7 +195,7 @@ class AsyncMailClient:
         :raises MailError: the first error that the operation does not handle.
         """
         async with self._threads:
-            ended_by = interrupt.Interrupt()
+            ended_by = Interrupt()
             work = partial(ended_by.run, partial(operation, self._client, *arguments, **options))
             done = asyncio.wrap_future(_start(work))
             # Nobody may be left to ask for the error of a cancelled call.
@@ -204,7 +205,7 @@ class AsyncMailClient:
                 await asyncio.wait([done])
             except asyncio.CancelledError:
                 ended_by.abort()
-                await asyncio.wait([done], timeout=interrupt.GRACE_SECONDS)
+                await asyncio.wait([done], timeout=pacing.GRACE_SECONDS)
                 raise
         try:
             return done.result()
@@ -256,7 +257,7 @@ def concurrent_pages(
     client: MailClient,
     pager: Pager[Item],
     at_once: int,
-    interrupted_by: interrupt.Interrupt | None = None,
+    interrupted_by: Interrupt | None = None,
     on_total: Callable[[int | None], None] = lambda total: None,
 ) -> Generator[list[Item], None, None]:
     """Yield the records of a list page by page; the list is complete, or the iterator raises.
@@ -278,7 +279,7 @@ def concurrent_pages(
     # 1110).
     threads = min(at_once, client.config.max_in_flight)
     requested: dict[int, Future[PageResponse[Item]]] = {}
-    with interrupt.Workers[PageResponse[Item]](threads, "mail-pages", interrupted_by) as workers:
+    with Workers[PageResponse[Item]](threads, "mail-pages", interrupted_by) as workers:
         while (next_request := pager.next_request) is not None:
             # Pages are consumed in order; twice as many requests as threads prevent a slow page from blocking.
             for request in (next_request, *pager.ahead(2 * threads)):

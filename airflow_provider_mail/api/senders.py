@@ -6,8 +6,7 @@ from typing import Literal, TypeAlias
 
 from pydantic import Field
 
-from airflow_provider_mail.api._core.addresses import address_key
-from airflow_provider_mail.api._core.fields import SenderEntry, Text
+from airflow_provider_mail.api._core.fields import SenderEntry, Text, address_key
 from airflow_provider_mail.api._core.requests import (
     Client,
     Effect,

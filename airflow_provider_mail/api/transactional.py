@@ -13,8 +13,6 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import Field, model_validator
 
-from airflow_provider_mail.api._core.addresses import address_key, mailbox, split_mailboxes
-from airflow_provider_mail.api._core.content import tags_of
 from airflow_provider_mail.api._core.fields import (
     LINE_PATTERN,
     OMIT_BLANK,
@@ -30,6 +28,10 @@ from airflow_provider_mail.api._core.fields import (
     UniqueMsgId,
     UtcTime,
     WholeNumber,
+    address_key,
+    mailbox,
+    split_mailboxes,
+    tags_of,
 )
 from airflow_provider_mail.api._core.requests import (
     DateWindow,

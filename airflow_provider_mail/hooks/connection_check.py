@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from airflow_provider_mail.api._core.advice import clear_text_warning, credential_of, explain
 from airflow_provider_mail.api.client import MailClient
-from airflow_provider_mail.api.config import ClientConfig, RetryRule
+from airflow_provider_mail.api.config import ClientConfig, RetryRule, clear_text_warning, credential_of, explain
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.lists import GetLists
 

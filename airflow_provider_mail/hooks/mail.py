@@ -128,7 +128,7 @@ class MailHook(BaseHook):
     @cached_property
     def service_tags(self) -> frozenset[str]:
         """The tags that the service fills, according to the connection."""
-        from airflow_provider_mail.api._core.content import tag_names
+        from airflow_provider_mail.api._core.fields import tag_names
 
         with clear_traceback_frames():
             return tag_names(fields_of(self._connection).get("service_tags"))
@@ -145,7 +145,7 @@ class MailHook(BaseHook):
 
         :raises MailConfigError: naming the connection and its missing or invalid fields.
         """
-        from airflow_provider_mail.api._core.advice import clear_text_warning
+        from airflow_provider_mail.api.config import clear_text_warning
 
         with clear_traceback_frames():
             settings: dict[str, Any] = {}

@@ -30,9 +30,19 @@ from uuid import uuid4
 from pydantic import TypeAdapter, ValidationError
 
 from airflow_provider_mail._task.exceptions import without_addresses
-from airflow_provider_mail.api._core.addresses import address_key, mailbox, one_line, split_mailboxes
-from airflow_provider_mail.api._core.content import is_blank, is_nothing
-from airflow_provider_mail.api._core.fields import MAX_DISPLAY_NAME_BYTES, MAX_SENDER_NAME_BYTES, Address, Html, Label
+from airflow_provider_mail.api._core.fields import (
+    MAX_DISPLAY_NAME_BYTES,
+    MAX_SENDER_NAME_BYTES,
+    Address,
+    Html,
+    Label,
+    address_key,
+    is_blank,
+    is_nothing,
+    mailbox,
+    one_line,
+    split_mailboxes,
+)
 from airflow_provider_mail.api._core.requests import describe
 from airflow_provider_mail.api.config import ClientConfig, RetryRule
 from airflow_provider_mail.api.errors import (

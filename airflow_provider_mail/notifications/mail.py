@@ -129,7 +129,7 @@ class MailNotifier(BaseNotifier):
         import jinja2
 
         from airflow_provider_mail._task.rendering import noting_environment
-        from airflow_provider_mail.api._core.content import is_nothing
+        from airflow_provider_mail.api._core.fields import is_nothing
 
         known: Any = {"dag": None, **context}
         # `dag.test()` passes a serialized DAG, without an environment, to a DAG's callbacks.

@@ -19,7 +19,7 @@ from airflow_provider_mail.version_compat import AirflowFailException
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_mail.api._core.interrupt import Interrupt
+    from airflow_provider_mail.api._core.pacing import Interrupt
     from airflow_provider_mail.api._core.requests import Client, MailRequest
     from airflow_provider_mail.api.campaigns import CreateCampaign
 
@@ -38,7 +38,7 @@ class BaseInterruptibleOperator(BaseMailOperator):
 
     def new_interrupt(self) -> Interrupt:
         """Return what ends the requests of one import, or of one reading, when the task is killed."""
-        from airflow_provider_mail.api._core.interrupt import Interrupt
+        from airflow_provider_mail.api._core.pacing import Interrupt
 
         self._interrupt = Interrupt()
         if self._killed:

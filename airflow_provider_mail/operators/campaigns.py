@@ -270,7 +270,7 @@ class MailCreateCampaignOperator(MailLineage, SendGuardMixin, WaitingMixin, Base
 
     def _create(self, request: CreateCampaign, sandbox: bool, context: Context) -> Creation:
         from airflow_provider_mail._task.state import NOT_STORED, creation_state
-        from airflow_provider_mail.api._core.interrupt import KillGuard
+        from airflow_provider_mail.api._core.pacing import KillGuard
         from airflow_provider_mail.api.errors import MailError
         from airflow_provider_mail.api.flows.create_campaign import create_campaign
         from airflow_provider_mail.api.flows.create_once import CreationState

@@ -298,7 +298,7 @@ class MailDeleteContactOperator(BaseNamedOperator):
 
     def _deletions(self, context: Context) -> list[DeleteContact]:
         # A lookup finds one spelling, and a person may have been imported with several.
-        from airflow_provider_mail.api._core.addresses import spellings
+        from airflow_provider_mail.api._core.fields import spellings
         from airflow_provider_mail.api.contacts import DeleteContact
 
         request = self.build_request(DeleteContact, context, email=unwrap(self, self.contact_email, context))

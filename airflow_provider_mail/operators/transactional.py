@@ -225,7 +225,7 @@ class BaseSendOperator(BaseInterruptibleOperator):
 
     def tags_of_the_service(self, context: Context) -> frozenset[str]:
         """Return the tags that the service fills, according to the connection and the argument."""
-        from airflow_provider_mail.api._core.content import tag_names
+        from airflow_provider_mail.api._core.fields import tag_names
 
         return self.hook.service_tags | tag_names(unwrap(self, self.service_tags, context))
 
@@ -260,7 +260,7 @@ class BaseSendOperator(BaseInterruptibleOperator):
 
         :param texts: by field.
         """
-        from airflow_provider_mail.api._core.content import tags_of
+        from airflow_provider_mail.api._core.fields import tags_of
 
         tags = [(name, tag) for name, text in texts.items() for tag in tags_of(text)]
         known = self.tags_of_the_service(context) if tags else ()

@@ -265,7 +265,7 @@ class BaseContactReader(BaseListReader):
         return CONTACTS
 
     def request(self) -> PagedRequest[Any]:
-        from airflow_provider_mail.api._core.compact import compact_records
+        from airflow_provider_mail.api._core.responses import compact_records
         from airflow_provider_mail.api.contacts import GetListContacts
 
         team_name = self.team_name or None

@@ -112,7 +112,7 @@ class BaseListToObjectStorageOperator(BaseListReader, BaseFilesOperator):
         :raises UnconfirmedError: they lack too many.
         """
         from airflow_provider_mail._task.storage import last_load
-        from airflow_provider_mail.api._core.judgement import SAMPLE
+        from airflow_provider_mail.api._core.pagination import SAMPLE
 
         count = 0
         for row in reading.rows:

@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow.sdk import get_current_context
 
-from airflow_provider_mail.api._core.content import is_nothing
+from airflow_provider_mail.api._core.fields import is_nothing
 from airflow_provider_mail.api.errors import MailValidationError
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.notifications._context import NotificationContext, render_html, render_subject

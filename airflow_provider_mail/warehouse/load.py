@@ -6,7 +6,7 @@ import datetime
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from airflow_provider_mail.api._core.infrequent_gc import infrequent_gc
+from airflow_provider_mail.api._core.pacing import infrequent_gc
 from airflow_provider_mail.warehouse.connection import connected, run_with_connection
 from airflow_provider_mail.warehouse.dialects import dialect_of
 from airflow_provider_mail.warehouse.request import Clock, LoadRequest, LoadResult

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail.api._core.infrequent_gc import infrequent_gc
+from airflow_provider_mail.api._core.pacing import infrequent_gc
 from airflow_provider_mail.api.events import EventCode
 from airflow_provider_mail.warehouse.errors import UnstorableError, WarehouseError
 from airflow_provider_mail.warehouse.load import LoadRequest, LoadResult, Source, TableName, load

@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail.api._core.addresses import address_key
+from airflow_provider_mail.api._core.fields import address_key
 from airflow_provider_mail.warehouse.read import StoredTable
 from airflow_provider_mail.warehouse.rows import json_text
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from airflow_provider_mail.api._core.addresses import address_key
-from airflow_provider_mail.api._core.fields import time_from_text
+from airflow_provider_mail.api._core.fields import address_key, time_from_text
 from airflow_provider_mail.api.events import EventCode, MailEvent
 from airflow_provider_mail.warehouse.rows import json_text, text_problem
 from airflow_provider_mail.warehouse.tables.events import EVENTS

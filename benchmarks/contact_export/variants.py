@@ -29,7 +29,7 @@ TABLE = "mail_contacts"
 LAZILY_IMPORTED = (
     "airflow_provider_mail.api.client",
     "airflow_provider_mail.api.contacts",
-    "airflow_provider_mail.api._core.compact",
+    "airflow_provider_mail.api._core.responses",
     "airflow_provider_mail._task.exceptions",
     "airflow_provider_mail.hooks.mail",
     "airflow_provider_mail.warehouse.tables.resources",

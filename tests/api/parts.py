@@ -4,10 +4,7 @@
 
 from __future__ import annotations
 
-from airflow_provider_mail.api._core import interrupt, pagination, transport
-from airflow_provider_mail.api._core.addresses import ADDRESS_PATTERN, address_key, address_problem, check_lengths
-from airflow_provider_mail.api._core.advice import CONNECT_MESSAGES, PROXY_MESSAGES, explain
-from airflow_provider_mail.api._core.clock import MAX_OFFSET, ServiceClock, Throttle, http_date, retry_after_seconds
+from airflow_provider_mail.api._core import pacing, pagination, transport
 from airflow_provider_mail.api._core.exchange import (
     MAX_MISSED,
     Call,
@@ -15,7 +12,16 @@ from airflow_provider_mail.api._core.exchange import (
     RequestAttempt,
     transport_error,
 )
-from airflow_provider_mail.api._core.interrupt import Interrupt, Workers
+from airflow_provider_mail.api._core.fields import ADDRESS_PATTERN, address_key, address_problem, check_lengths
+from airflow_provider_mail.api._core.pacing import (
+    MAX_OFFSET,
+    Interrupt,
+    ServiceClock,
+    Throttle,
+    Workers,
+    http_date,
+    retry_after_seconds,
+)
 from airflow_provider_mail.api._core.pagination import Changes, Pager, next_page, next_pages
 from airflow_provider_mail.api._core.requests import (
     Effect,
@@ -26,3 +32,4 @@ from airflow_provider_mail.api._core.requests import (
 )
 from airflow_provider_mail.api._core.responses import HttpResponse, exceeds_memory, parse_response
 from airflow_provider_mail.api._core.shared_rate import Slot
+from airflow_provider_mail.api.config import CONNECT_MESSAGES, PROXY_MESSAGES, explain

@@ -15,7 +15,7 @@ from airflow_provider_mail import api
 from airflow_provider_mail.api.client import AsyncMailClient
 from mail_emulator import Emulator
 from tests.api.driving import ONCE, QUICK
-from tests.api.parts import interrupt
+from tests.api.parts import pacing
 from tests.api.wire import Gate, Wire
 from tests.support.changes import at_request
 
@@ -102,7 +102,7 @@ def test_a_cancelled_pause_ends(emulator: Emulator) -> None:
 
 def test_what_cannot_be_interrupted_keeps_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as a host name lookup: neither the task nor the process waits for it."""
-    monkeypatch.setattr(interrupt, "GRACE_SECONDS", 0.01)
+    monkeypatch.setattr(pacing, "GRACE_SECONDS", 0.01)
     begun, released, threads = threading.Event(), threading.Event(), list[threading.Thread]()
 
     def look_up(_: Any) -> None:

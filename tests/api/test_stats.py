@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_mail.api._core.compact import compact_records
+from airflow_provider_mail.api._core.responses import compact_records
 from airflow_provider_mail.api.campaigns import Campaign, CampaignStats, GetCampaigns, GetCampaignStats, MailStatus
 from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.contacts import Contact, GetListContacts

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from airflow_provider_mail._task.exceptions import without_addresses
-from airflow_provider_mail.api._core import addresses
+from airflow_provider_mail.api._core import fields
 from airflow_provider_mail.notifications import _message
 from airflow_provider_mail.notifications._context import NotificationContext
 from airflow_provider_mail.notifications._message import summarize
@@ -109,8 +109,8 @@ def test_all_patterns_were_found() -> None:
 def test_what_the_notifier_reads_is_read_once(piece: str) -> None:
     text = piece * SIZE
     without_addresses(text)
-    addresses.mailbox("to", text, [])
-    list(addresses.split_mailboxes(text))
+    fields.mailbox("to", text, [])
+    list(fields.split_mailboxes(text))
     _message._one_line(f"Airflow alert: dag_id=a task_id=b {text}")
     summarize(ValueError(text))
 

@@ -20,7 +20,7 @@ import pytest
 import time_machine
 
 from airflow_provider_mail.api._core.exchange import Exchange
-from airflow_provider_mail.api._core.interrupt import Interrupt
+from airflow_provider_mail.api._core.pacing import Interrupt
 
 STUCK_SECONDS = 30
 """How long an event loop waits for a response before time passes in spite of it."""

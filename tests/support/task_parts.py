@@ -10,6 +10,6 @@ from airflow_provider_mail._task.progress import STATE_KEY as PROGRESS_KEY  # no
 from airflow_provider_mail._task.progress import ProgressLog  # noqa: F401
 from airflow_provider_mail._task.rejects import RejectSpool  # noqa: F401
 from airflow_provider_mail._task.storage import MEMORY_BYTES, sql_hook  # noqa: F401
-from airflow_provider_mail.api._core.addresses import address_key  # noqa: F401
-from airflow_provider_mail.api._core.interrupt import Workers  # noqa: F401
+from airflow_provider_mail.api._core.fields import address_key  # noqa: F401
+from airflow_provider_mail.api._core.pacing import Workers  # noqa: F401
 from airflow_provider_mail.api._core.responses import HttpResponse, parse_response  # noqa: F401

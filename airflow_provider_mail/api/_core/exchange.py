@@ -16,12 +16,11 @@ import httpx
 import msgspec
 from pydantic import SecretStr
 
-from airflow_provider_mail.api._core.advice import connect_error_message, network_reason
-from airflow_provider_mail.api._core.clock import ServiceClock, Throttle
+from airflow_provider_mail.api._core.pacing import ServiceClock, Throttle
 from airflow_provider_mail.api._core.requests import Effect, MailRequest, MailResponse
 from airflow_provider_mail.api._core.responses import MEMORY_RATIO, HttpResponse, parse_response
 from airflow_provider_mail.api._core.shared_rate import LATE_SECONDS, SharedRate
-from airflow_provider_mail.api.config import ClientConfig
+from airflow_provider_mail.api.config import ClientConfig, connect_error_message, network_reason
 from airflow_provider_mail.api.errors import (
     MailAmbiguousSendError,
     MailAnswerError,
@@ -118,7 +117,7 @@ class Exchange(ABC):
         self._credentials_probe = credentials_probe
         self.throttle = Throttle(config.requests_per_second, clock)
         self.service_clock = ServiceClock()
-        """The service's time; see :class:`~airflow_provider_mail.api._core.clock.ServiceClock`."""
+        """The service's time; see :class:`~airflow_provider_mail.api._core.pacing.ServiceClock`."""
         self._clock = clock
         self._draw = draw
         self._on_request = on_request

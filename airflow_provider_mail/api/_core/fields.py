@@ -1,4 +1,4 @@
-"""The limits and formats of the specification as types, checked before a request is sent.
+"""The limits and forms of the specification as types, checked before a request is sent; addresses and texts of mails.
 
 Sections "Conventions", "Limits" and the tables of the endpoints.
 """
@@ -8,15 +8,315 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, date, datetime
+from email.errors import MessageError
+from email.header import decode_header, make_header
+from email.utils import unquote
+from html.parser import HTMLParser
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, JsonValue, PlainSerializer, StringConstraints
 
-from airflow_provider_mail.api._core.addresses import ADDRESS_PATTERN, CONTROL, address_problem, check_lengths
-from airflow_provider_mail.api._core.content import is_blank
+CONTROL = r"\x00-\x1f\x7f-\x9f"
+"""Control characters, for a character class. In a header a line break would start another header."""
+
+# Zero-width characters, soft hyphens, byte order marks and the like: addresses that look the same would differ.
+_INVISIBLE = r"\p{Cf}\p{Default_Ignorable_Code_Point}\u2800"
+# Words of the characters that RFC 5322 and 6531 allow, with dots between them; or text in quotation marks.
+_WORD = rf"[^.@\s()\[\]<>,;:\\\"{_INVISIBLE}{CONTROL}]+"
+_LOCAL = rf"(?:{_WORD}(?:\.{_WORD})*|\"[^@\s<>,;\\\"{_INVISIBLE}{CONTROL}]+\")"
+# Letters and digits of any script, with hyphens inside. (`--` subtracts.)
+_LETTER = r"[\p{L}--\p{Default_Ignorable_Code_Point}]"
+_FIRST = r"[\p{L}\p{N}--\p{Default_Ignorable_Code_Point}]"
+_END = r"[\p{L}\p{M}\p{N}--\p{Default_Ignorable_Code_Point}]"
+_INSIDE = r"[\p{L}\p{M}\p{N}\u30fb\u00b7\---\p{Default_Ignorable_Code_Point}]*"
+_LABEL = rf"{_FIRST}(?:{_INSIDE}{_END})?"
+# The last label has a letter: 192.0.2.1 is not the name of a domain.
+_LAST_LABEL = rf"(?:\p{{N}}{_INSIDE})?{_LETTER}(?:{_INSIDE}{_END})?"
+
+ADDRESS_PATTERN = rf"^{_LOCAL}@(?:{_LABEL}\.)+{_LAST_LABEL}$"
+"""The characters of an address, and their order; `check_lengths` checks the rest.
+
+The specification says "format-validated" but not how. The two reject what no server can have; the service checks the
+rest. The pattern is for pydantic's regular expressions, which support Unicode properties.
+"""
+
+MAX_LOCAL_BYTES, MAX_ADDRESS_BYTES, MAX_LABEL_BYTES = 64, 254, 63
+"""The limits of RFC 5321 and of the domain name system, the domain in its ASCII form."""
+
+# Python's `re` does not support these properties. Other characters of categories C and Z are found by category.
+_IGNORABLE = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0000-\U000e0fff]"
+)
+_INVALID_CATEGORIES = frozenset({"Cc", "Cf", "Zl", "Zp", "Zs"})
+_COMMON_NAMES = {" ": "a space", "\t": "a tab", "\n": "a line break", "\r": "a line break"}
+
+_MAX_DOMAIN_CHARACTERS = 253
+
+
+def address_key(address: str) -> str:
+    """Return the key by which addresses are compared: addresses with the same key are the same person's.
+
+    Surrounding white space, case and the form of Unicode (NFC, NFD) do not matter, nor whether the domain is written in
+    Unicode or in its ASCII form (IDNA 2008): ``Ann@München.de`` and ``ann@xn--mnchen-3ya.de`` have the same key.
+    Different letters are different people: ``strasse`` is not ``straße``. The key is not the spelling to send; see
+    docs/contacts.md.
+
+    :param address: an address, or a domain for which a sender is verified; it need not be valid.
+    """
+    key = address.strip().lower()
+    # The hot path: an ASCII address needs no conversion.
+    return key if key.isascii() else _unicode_key(address.strip())
+
+
+def _unicode_key(address: str) -> str:
+    # Not casefold(), which converts ``ß`` to ``ss``.
+    local, at, domain = unicodedata.normalize("NFC", address).lower().rpartition("@")
+    return unicodedata.normalize("NFC", local) + at + _ascii_domain(domain)
+
+
+def _ascii_domain(domain: str) -> str:
+    if domain.isascii() or len(domain) > _MAX_DOMAIN_CHARACTERS:
+        return domain
+    # Imported here: most addresses are ASCII, and DAG files are parsed often.
+    import idna
+
+    try:
+        return idna.encode(domain, uts46=True).decode()
+    except UnicodeError:
+        return unicodedata.normalize("NFC", domain)
+
+
+def spellings(address: str) -> list[str]:
+    """Return the spellings in which the service may have an address: as given, in NFC, as it is imported."""
+    composed = unicodedata.normalize("NFC", address.strip())
+    local, at, domain = composed.rpartition("@")
+    domains = (domain, _ascii_domain(domain), _unicode_domain(domain))
+    others = (local + at + domain for domain in domains)
+    return list(dict.fromkeys((address, address.strip(), *others, address_key(address))))
+
+
+def _unicode_domain(domain: str) -> str:
+    if "xn--" not in domain.lower():
+        return domain
+    import idna
+
+    try:
+        return idna.decode(domain)
+    except UnicodeError:
+        return domain
+
+
+def check_lengths(address: str) -> str:
+    """Return an address that matches `ADDRESS_PATTERN`, unless a part is too long or its domain cannot exist.
+
+    :raises ValueError: saying what is wrong, without the address.
+    """
+    if len(address) <= MAX_LABEL_BYTES and address.isascii():
+        return address  # The hot path: no part can be too long.
+    local, _, domain = address.rpartition("@")
+    if not domain.isascii():
+        import idna
+
+        try:
+            domain = idna.encode(domain, uts46=True).decode()
+        except UnicodeError:
+            raise ValueError("is not an email address: no domain can have such a name") from None
+    limits = [
+        ("the part before the @", len(local.encode()), MAX_LOCAL_BYTES),
+        ("a part of the domain", max(map(len, domain.split("."))), MAX_LABEL_BYTES),
+        ("it", len(local.encode()) + 1 + len(domain), MAX_ADDRESS_BYTES),
+    ]
+    for part, size, limit in limits:
+        if size > limit:
+            raise ValueError(f"is not an email address: {part} has {size} bytes, at most {limit} are allowed")
+    return address
+
+
+def address_problem(address: str) -> str:
+    """Return why a text does not match `ADDRESS_PATTERN`, without the text: for instance, an invisible character."""
+    problem = "is not an email address"
+    if not (stripped := address.strip()):
+        return problem
+    if address[0] in "'\"" and address[-1] == address[0]:
+        return f"{problem}: it is in quotation marks"
+    if address.lower().startswith("mailto:"):
+        return f"{problem}: leave out mailto:"
+    if stripped != address:
+        end, character = ("begins", address[0]) if address[0].isspace() else ("ends", address[-1])
+        return f"{problem}: it {end} with {_name(character)}"
+    invalid = next((character for character in address if _is_invalid(character)), None)
+    if invalid is not None:
+        return f"{problem}: it contains {_name(invalid)}"
+    local, at, domain = address.rpartition("@")
+    if at and (".." in local or local.startswith(".") or local.endswith(".")):
+        return f"{problem}: a dot stands alone before the @"
+    if at and "/" in domain:
+        return f"{problem}: its domain contains a slash"
+    if at and any(label.startswith("-") or label.endswith("-") for label in domain.split(".")):
+        return f"{problem}: a part of the domain begins or ends with a hyphen"
+    return problem
+
+
+def _is_invalid(character: str) -> bool:
+    return unicodedata.category(character) in _INVALID_CATEGORIES or _IGNORABLE.match(character) is not None
+
+
+def _name(character: str) -> str:
+    if common := _COMMON_NAMES.get(character):
+        return common
+    return f"{unicodedata.name(character, 'a control character')} (U+{ord(character):04X})"
+
+
+MAX_NAME_CHARACTERS_READ = 1000
+
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_SEPARATORS = re.compile(r'\\.|[",;]', re.DOTALL)
+_GROUP = re.compile(r'(?:"(?:[^"\\]|\\.)*+"|[^"<>@:])*+:', re.DOTALL)
+_BREAKS = re.compile(rf"[{CONTROL}\u2028\u2029]")
+
+
+def split_mailboxes(text: str) -> Iterator[str]:
+    """Split at commas and semicolons outside quotation marks, without the names of groups."""
+    separators = [(match.start(), match[0]) for match in _SEPARATORS.finditer(text)]
+    marks_left = sum(separator == '"' for _, separator in separators)
+    start = 0
+    for place, separator in [*separators, (len(text), ",")]:
+        if separator == '"':
+            marks_left -= 1
+        elif separator in (",", ";") and marks_left % 2 == 0:
+            part = text[start:place].strip()
+            start = place + 1
+            # Without the semicolon that ends a group, the colon may belong to a name.
+            if (group := _GROUP.match(part)) and ("<" not in part or ";" in text):
+                part = part[group.end() :].strip()
+            if part:
+                yield part
+
+
+def mailbox(field: str, text: str, skipped: list[str]) -> tuple[str, str]:
+    """Return address and display name.
+
+    Not with `email.utils.parseaddr`: its result for malformed text depends on the Python release, and may be another
+    address than the intended one.
+    """
+    comment = ""
+    if text.endswith(")"):
+        before, _, comment = text[:-1].rpartition("(")
+        text = before if before.endswith((" ", ">")) else ""
+    text = text.strip()
+    if not text.endswith(">"):
+        return text, _decoded(field, comment, skipped)
+    name, _, address = text[:-1].rpartition("<")
+    if {"<", ">"} & {*_QUOTED.sub("", name), *address}:
+        return text, ""
+    return address.strip(), _decoded(field, unquote(name.strip()) or comment, skipped)
+
+
+def _decoded(field: str, name: str, skipped: list[str]) -> str:
+    """Return a display name on one line, with words that are encoded for a header (RFC 2047) decoded."""
+    try:
+        return one_line(str(make_header(decode_header(name[:MAX_NAME_CHARACTERS_READ]))))
+    except (MessageError, LookupError, ValueError):
+        skipped.append(f"{field}: the name cannot be decoded")
+        return ""
+
+
+def one_line(text: str) -> str:
+    text = _BREAKS.sub(" ", text).encode(errors="replace").decode()
+    return " ".join(text.split())
+
+
+_SHOWN = frozenset(
+    {"audio", "button", "canvas", "embed", "iframe", "img", "input", "meter", "object", "progress", "svg", "video"}
+)
+"""Elements that show something without any text."""
+
+_HIDDEN = frozenset({"head", "script", "style", "template", "title"})
+"""Elements whose text is not shown."""
+
+NOTHING = frozenset({"None", "null", "nan", "NaN", "NaT", "<NA>", "undefined"})
+"""The texts to which templates render a missing value. Exactly these: ``Null`` is a person's name."""
+
+
+def is_nothing(value: Any) -> bool:
+    """Return whether a value is missing: ``None``, blank, or a text to which templates render a missing value."""
+    return value is None or (isinstance(value, str) and (is_blank(value) or value.strip() in NOTHING))
+
+
+def is_blank(text: str) -> bool:
+    """Return whether a text is empty or has only white space, control and zero-width characters."""
+    return all(character.isspace() or unicodedata.category(character) in ("Cc", "Cf") for character in text)
+
+
+def is_blank_html(html: str) -> bool:
+    """Return whether HTML shows nothing: no text, no picture, no background picture. CSS is not evaluated.
+
+    :param html: a document, a part of one, or plain text.
+    """
+    parser = _Parser()
+    try:
+        parser.feed(html)
+        parser.close()
+    except _SomethingShown:
+        return False
+    return True
+
+
+class _SomethingShown(Exception):
+    """Ends parsing early: most documents show something near their beginning."""
+
+
+class _Parser(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self._within: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, Any]]) -> None:
+        has_image = any(name == "background" or "url(" in (value or "") for name, value in attrs)
+        if tag in _SHOWN or has_image:
+            raise _SomethingShown
+        if tag == "body":
+            self._within.clear()  # whether or not the head was closed
+        elif tag in _HIDDEN:
+            self._within.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, Any]]) -> None:
+        self.handle_starttag(tag, attrs)
+        self.handle_endtag(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in self._within:
+            del self._within[self._within.index(tag) :]
+
+    def handle_data(self, data: str) -> None:
+        if not self._within and not is_blank(data):
+            raise _SomethingShown
+
+
+_TAG = re.compile(r"\{\{([^{}]++)\}\}")
+"""A personalization tag, written ``{{tag}}`` (specification, "Email template", "Transactional email")."""
+
+
+def tags_of(*texts: str | None) -> list[str]:
+    """Return the names of the tags in the texts, each once, in order of appearance.
+
+    :param texts: subjects and contents; ``None`` is skipped.
+    """
+    names = (name.strip() for text in texts for name in _TAG.findall(text or ""))
+    return list(dict.fromkeys(filter(None, names)))
+
+
+def tag_names(value: Any) -> frozenset[str]:
+    """Return the names of tags in an argument or a connection's field: a list of names, or comma-separated text.
+
+    :param value: the value; ``None`` for no tags.
+    """
+    names: Iterable[Any] = value.split(",") if isinstance(value, str) else value or ()
+    return frozenset(name for item in names if (name := str(item).strip().strip("{}").strip()))
+
 
 PHONE_PATTERN = (
     r"^ *(?:\+ ?)?(?:\([+0-9 ]+\)|[0-9])[0-9 ()./\u00a0\u2010-\u2015\u202f-]*(?:(?i:ext|x|#)[. ]*[0-9]+)? *$"

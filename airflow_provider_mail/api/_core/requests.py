@@ -14,8 +14,8 @@ from typing import Annotated, Any, ClassVar, Generic, Literal, Protocol, Self, T
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
-from airflow_provider_mail.api._core.clock import ServiceClock
 from airflow_provider_mail.api._core.fields import PATTERN_MESSAGES, Day, WholeNumber
+from airflow_provider_mail.api._core.pacing import ServiceClock
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import MailAnswerError, MailError, MailValidationError, describe_validation_error
 

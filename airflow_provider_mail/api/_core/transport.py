@@ -19,14 +19,13 @@ from contextvars import ContextVar, Token
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from importlib import import_module
 from typing import Any, NamedTuple, Self
-from urllib.request import getproxies, proxy_bypass
 
 import httpcore
 import httpx
 
-from airflow_provider_mail.api._core import interrupt
+from airflow_provider_mail.api._core.pacing import current_interrupt
 from airflow_provider_mail.api._core.requests import Effect
-from airflow_provider_mail.api.config import ClientConfig
+from airflow_provider_mail.api.config import ClientConfig, proxy_url
 from airflow_provider_mail.api.errors import MailAnswerLostError, MailConfigError
 
 log = logging.getLogger(__name__)
@@ -247,7 +246,7 @@ class _Stream(httpcore.NetworkStream):
 
     @contextmanager
     def _interruptible(self, error_type: type[httpcore.NetworkError]) -> Iterator[None]:
-        if (interrupted_by := interrupt.current()) is None:
+        if (interrupted_by := current_interrupt()) is None:
             yield
             return
         try:
@@ -360,18 +359,6 @@ def http_client(config: ClientConfig) -> httpx.Client:
     :raises MailConfigError: the environment names an invalid proxy.
     """
     return httpx.Client(transport=_Transport(config), **_options(config))
-
-
-def proxy_url(config: ClientConfig) -> str | None:
-    """Return the connection's proxy, or the one that the environment names for the service's address."""
-    if config.proxy:
-        return config.proxy
-    url = httpx.URL(config.base_url)
-    proxies = getproxies()
-    proxy = proxies.get(url.scheme) or proxies.get("all")
-    if not proxy or proxy_bypass(url.host):
-        return None
-    return proxy if "://" in proxy else f"http://{proxy}"
 
 
 def _options(config: ClientConfig) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from datetime import date, datetime, timedelta
 from hashlib import sha256
 from typing import Any
 
-from airflow_provider_mail.api._core.addresses import address_key
-from airflow_provider_mail.api._core.clock import RESOLUTION, ServiceClock
+from airflow_provider_mail.api._core.fields import address_key
+from airflow_provider_mail.api._core.pacing import RESOLUTION, ServiceClock
 from airflow_provider_mail.api._core.pagination import Pager, next_page
 from airflow_provider_mail.api._core.requests import Client
 from airflow_provider_mail.api.campaigns import (
@@ -238,7 +238,7 @@ def lateness(send_date: datetime | None, now: datetime) -> timedelta | None:
     """Return how far a send time is in the past, in whole seconds; ``None`` if that is within :data:`TOLERANCE`.
 
     :param send_date: with a time zone; ``None`` (send now) is never late.
-    :param now: the service's time, see :class:`~airflow_provider_mail.api._core.clock.ServiceClock`.
+    :param now: the service's time, see :class:`~airflow_provider_mail.api._core.pacing.ServiceClock`.
     """
     late = timedelta() if send_date is None else now - send_date
     return timedelta(seconds=int(late.total_seconds())) if late > TOLERANCE else None

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from airflow_provider_mail.api._core.clock import ServiceClock
+from airflow_provider_mail.api._core.pacing import ServiceClock
 from airflow_provider_mail.api._core.pagination import Pager, next_page
 from airflow_provider_mail.api._core.requests import Client, MailResponse
 from airflow_provider_mail.api.campaigns import (

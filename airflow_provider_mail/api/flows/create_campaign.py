@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
-from airflow_provider_mail.api._core.clock import NEW_SECONDS, ServiceClock
+from airflow_provider_mail.api._core.pacing import NEW_SECONDS, ServiceClock
 from airflow_provider_mail.api._core.requests import Client
 from airflow_provider_mail.api.campaigns import (
     Campaign,

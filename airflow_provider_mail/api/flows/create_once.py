@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from airflow_provider_mail.api._core.clock import NEW_SECONDS
+from airflow_provider_mail.api._core.pacing import NEW_SECONDS
 from airflow_provider_mail.api._core.requests import Client, MailRequest, MailResponse
 from airflow_provider_mail.api.errors import MailConflictError, MailError, MailMissingError, MailRejectedError
 

@@ -15,8 +15,7 @@ from typing import Protocol
 
 import msgspec
 
-from airflow_provider_mail.api._core.infrequent_gc import infrequent_gc
-from airflow_provider_mail.api._core.interrupt import GRACE_SECONDS, Interrupt, Workers
+from airflow_provider_mail.api._core.pacing import GRACE_SECONDS, Interrupt, Workers, infrequent_gc
 from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.errors import MailInterruptedError
 from airflow_provider_mail.api.flows.upload_chunks import ChunkResult, ChunkUploader, ImportPlan

@@ -10,9 +10,8 @@ from datetime import datetime
 from html import unescape
 from typing import Literal
 
-from airflow_provider_mail.api._core.addresses import address_key
-from airflow_provider_mail.api._core.clock import ServiceClock
-from airflow_provider_mail.api._core.content import is_blank, is_blank_html, tags_of
+from airflow_provider_mail.api._core.fields import address_key, is_blank, is_blank_html, tags_of
+from airflow_provider_mail.api._core.pacing import ServiceClock
 from airflow_provider_mail.api._core.pagination import Pager, next_page
 from airflow_provider_mail.api._core.requests import Client
 from airflow_provider_mail.api.campaigns import Campaign, CreateCampaign, GetCampaigns, MailStatus, find_campaign

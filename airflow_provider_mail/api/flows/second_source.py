@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from datetime import date, datetime
 
-from airflow_provider_mail.api._core.judgement import Evidence, require_complete
-from airflow_provider_mail.api._core.pagination import find
+from airflow_provider_mail.api._core.pagination import Evidence, find, require_complete
 from airflow_provider_mail.api._core.requests import Client
 from airflow_provider_mail.api.campaigns import GetCampaigns, GetCampaignStats, MailStatus, existing_campaigns
 from airflow_provider_mail.api.contacts import existing_contacts

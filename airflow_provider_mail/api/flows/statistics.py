@@ -15,10 +15,9 @@ from collections.abc import Iterator, Mapping
 from datetime import date, timedelta
 from typing import Any
 
-from airflow_provider_mail.api._core.compact import compact_records
-from airflow_provider_mail.api._core.judgement import Evidence, require_complete
-from airflow_provider_mail.api._core.pagination import Pager, next_page
+from airflow_provider_mail.api._core.pagination import Evidence, Pager, next_page, require_complete
 from airflow_provider_mail.api._core.requests import Client
+from airflow_provider_mail.api._core.responses import compact_records
 from airflow_provider_mail.api.campaigns import (
     CampaignStats,
     CampaignStatsResponse,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from airflow_provider_mail.api._core.interrupt import Interrupt
+from airflow_provider_mail.api._core.pacing import Interrupt
 from airflow_provider_mail.api._core.requests import MailResponse
 from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.contacts import ColumnMapping, ImportContacts, UpdateMode

@@ -20,8 +20,13 @@ from uuid import UUID
 import msgspec
 from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
-from airflow_provider_mail.api._core.addresses import ADDRESS_PATTERN, check_lengths
-from airflow_provider_mail.api._core.fields import OPTIONAL_PHONE_PATTERN, PATTERN_MESSAGES, PHONE_PATTERN
+from airflow_provider_mail.api._core.fields import (
+    ADDRESS_PATTERN,
+    OPTIONAL_PHONE_PATTERN,
+    PATTERN_MESSAGES,
+    PHONE_PATTERN,
+    check_lengths,
+)
 from airflow_provider_mail.api.errors import problem_message
 
 __all__ = ["Reject"]

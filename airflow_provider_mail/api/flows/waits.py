@@ -10,8 +10,8 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from airflow_provider_mail.api._core.compact import compact_records
 from airflow_provider_mail.api._core.requests import Client
+from airflow_provider_mail.api._core.responses import compact_records
 from airflow_provider_mail.api.campaigns import Campaign, CampaignStats, GetCampaigns, GetCampaignStats, MailStatus
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.flows.polling import PollDecision, PollErrorBudget, Streak, WaitStatus, format_utc

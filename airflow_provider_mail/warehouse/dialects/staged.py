@@ -18,7 +18,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider_mail.api._core.judgement import SAMPLE
+from airflow_provider_mail.api._core.pagination import SAMPLE
 from airflow_provider_mail.warehouse.dialects.staged_sql import STAGE, Counts, HistoryMerge, StagedSql
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult, MarkGone, Where

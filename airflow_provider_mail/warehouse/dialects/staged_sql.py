@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider_mail.api._core.judgement import SAMPLE
+from airflow_provider_mail.api._core.pagination import SAMPLE
 from airflow_provider_mail.warehouse.dialects.base import Condition, Dialect
 from airflow_provider_mail.warehouse.request import LIST_ID, READ_AT, VALID_FROM, VALID_TO, History, LoadRequest, Where
 from airflow_provider_mail.warehouse.table import Column

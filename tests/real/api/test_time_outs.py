@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 
 from airflow_provider_mail import api
-from airflow_provider_mail.api._core.interrupt import Interrupt
+from airflow_provider_mail.api._core.pacing import Interrupt
 from airflow_provider_mail.api._core.pagination import Changes, Pager
 from airflow_provider_mail.api.client import MailClient, concurrent_pages
 from mail_emulator import Emulator
