@@ -145,8 +145,6 @@ docs: $(INSTALLED)
 	$(RUN) docs/monitoring.py
 	$(RUN) docs/dbt.py
 	$(RUN) docs/commands.py
-	$(RUN) docs/messages.py
-	$(RUN) docs/architecture.py
 	WRITE_PAGES=1 $(RUN) -m pytest -q tests/tasks/test_operations_page.py tests/document/test_conformance_page.py \
 	  tests/test_public_names.py
 

@@ -18,7 +18,7 @@ from airflow.cli.cli_parser import get_parser as airflow_parser
 from airflow_provider_mail.__main__ import parser as provider_parser
 from airflow_provider_mail.cli.definition import get_cli_commands
 from docs import commands as commands_page
-from docs import embed, messages
+from docs import embed
 from mail_emulator.__main__ import _options
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.env import ROOT
@@ -56,7 +56,7 @@ def test_links_lead_to_files_and_headings_that_exist() -> None:
 
 
 def test_every_page_is_in_the_index() -> None:
-    for index, pages in (("docs", "*.md"), ("docs", "how-to/*.md"), ("docs/decisions", "*.md")):
+    for index, pages in (("docs", "*.md"), ("docs", "how-to/*.md")):
         folder = ROOT / index
         names = [page.relative_to(folder).as_posix() for page in folder.glob(pages) if page.name != "index.md"]
         text = (folder / "index.md").read_text()
@@ -94,11 +94,6 @@ def commands() -> list[str]:
 def test_every_command_is_described() -> None:
     page = commands_page.PAGE.read_text()
     assert page == commands_page.filled(page), "run: python docs/commands.py"
-
-
-def test_every_message_is_listed() -> None:
-    text = messages.PAGE.read_text()
-    assert text == messages.page(text), "run: python docs/messages.py"
 
 
 def names(declared: Iterable[Any] | None = None, before: str = "airflow") -> set[str]:

@@ -11,6 +11,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+import messages
 import reference
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -136,6 +137,8 @@ def write(folder: Path) -> None:
         target = folder / (place(path) or path)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(searchable(labelled(moved((ROOT / path).read_text(), path), guides.get(path, []))))
+    listed = folder / "messages.md"
+    listed.write_text(messages.page(listed.read_text()))
     overview = folder / "overview.md"
     overview.write_text(overview.read_text().replace("# airflow-provider-mail\n", "# Overview\n", 1))
     write_examples(folder / "examples")
@@ -165,9 +168,6 @@ def write_sections(folder: Path) -> None:
         if section.name == "reference/index":  # generated from the source
             continue
         own = section.pages
-        if section.title == "Concepts":
-            records = (f"decisions/{path.stem}" for path in sorted((folder / "decisions").glob("*.md")))
-            own += [page for page in records if page not in listed]
         if section.title == "Project":
             own += [page for page in others if page not in listed and (folder / f"{page}.md").exists()]
         text = f"# {section.title}\n\n{moved(section.table, 'docs/index.md')}\n\n{toctree(own, 'hidden', 'glob')}"

@@ -1,4 +1,4 @@
-"""The page "Conformance" lists everything that the document has, in its words, and names only tests that exist."""
+"""`conformance.md` lists everything that the document has, in its words, and names only tests that exist."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.document.fact_types import Operation
 from tests.document.facts import OPERATIONS
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "conformance.md"
+PAGE = Path(__file__).with_name("conformance.md")
 REACHES_THE_SERVICE = "test_end_to_end.py::test_an_operation_reaches_the_service"
 TOKEN = "tests/cli/test_oauth.py::test_the_token_is_stored_and_works"
 CONSENT = "test_models_match_document.py::test_the_consent_page_is_addressed_as_documented"

@@ -1,4 +1,4 @@
-"""Messages of tasks are provoked for real: docs/errors.md explains them, or docs/messages.md lists them."""
+"""Messages of tasks are provoked for real: docs/errors.md explains them, or docs/site/messages.py finds them."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from airflow_provider_mail.api.templates import AddTemplate
 from airflow_provider_mail.arguments import Rejects
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.operators.transactional import TASK_STATE_KEY
+from docs.site import messages
 from mail_emulator import Emulator, EmulatorSettings
 from tests.hooks.wire import Authority
 from tests.support.changes import at_request, time_out_task
@@ -35,10 +36,10 @@ from tests.tasks.test_operators import NEEDED as SMALLEST
 
 ROW = re.compile(r"^\| (`+) ?(.+?) ?\1 \|", re.MULTILINE)
 EXPLAINED, LISTED = (
-    [message for _, message in ROW.findall((ROOT / "docs" / page).read_text().partition(heading)[2])]
-    for page, heading in (("errors.md", "## Messages"), ("messages.md", "<!-- messages -->"))
+    [message for _, message in ROW.findall(text)]
+    for text in ((ROOT / "docs" / "errors.md").read_text().partition("## Messages")[2], messages.page(""))
 )
-"""The messages that docs/errors.md explains, and those of the code, which docs/messages.md lists."""
+"""The messages that docs/errors.md explains, and those of the code, which the site lists."""
 OF_OTHERS = ("isn't defined", "timezone info", "no such table", "no such column", "required unless only_save")
 """Messages that Airflow, pydantic and databases make."""
 

@@ -5,7 +5,7 @@ const Search = {
   B: 0.4,
   HEADING: 8, // a word of a heading counts as much as so many of the text
   LESS: 0.5, // how much pages count that list, record or show what others explain
-  LISTS: /^((decisions|examples|reference)\/|(messages|index|how-to|guides|concepts|project|get-started|changelog|upgrading|contributing|releasing|tested|conformance|architecture|public|modules|operations|performance|warehouse|errors|code-of-conduct|commands|security)$)/,
+  LISTS: /^((examples|reference)\/|(messages|index|how-to|guides|concepts|project|get-started|changelog|upgrading|contributing|releasing|tested|decisions|architecture|public|operations|performance|warehouse|errors|code-of-conduct|commands|security)$)/,
 
   words(text) {
     const stemmer = (this.stemmer ??= new Stemmer());

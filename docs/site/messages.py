@@ -1,8 +1,8 @@
-"""Write the messages of the code into docs/messages.md: ``python docs/messages.py``.
+"""The messages of the code, which the site shows below ``<!-- messages -->`` of docs/messages.md.
 
-The tables below ``<!-- messages -->`` list every message that the code raises, or logs as a warning or an error. A
+Listed is every message that the code raises, or logs as a warning or an error. A
 message is the text of an exception's first argument, of a logging call, or what a function of :data:`DESCRIBE` returns,
-with ``...`` for each part that is not known before. A test compares the page with the code, so that none is missing.
+with ``...`` for each part that is not known before.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "airflow_provider_mail"
-PAGE = ROOT / "docs" / "messages.md"
 
 AREAS = {
     "Arguments and templates": (
@@ -246,20 +245,16 @@ def _outcome(name: str, temporary: dict[str, bool | None]) -> str:
 
 def page(text: str) -> str:
     """Return the page with the present messages."""
-    before, marker, _ = text.partition("<!-- messages -->\n")
     lines = []
+    known = messages()
     for area in AREAS:
-        if own := [message for message in messages() if message.area == area]:
+        if own := [message for message in known if message.area == area]:
             lines += [f"\n## {area}\n", "| message | the task |", "|---|---|"]
             lines += [f"| {_code(message.text)} | {message.outcome} |" for message in own]
-    return f"{before}{marker}" + "\n".join(lines) + "\n"
+    return text + "\n".join(lines) + "\n"
 
 
 def _code(text: str) -> str:
     fence = "``" if "`" in text else "`"
     padding = " " if "`" in text else ""
     return f"{fence}{padding}{text.replace('|', chr(92) + '|')}{padding}{fence}"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page(PAGE.read_text()))
