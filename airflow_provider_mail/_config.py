@@ -118,7 +118,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "page_events_table": _table("events", "mail_events"),
     "page_dead_letters_table": _table("events that could not be read", "mail_dead_letters"),
     "page_event_differences_table": _table("differences between events and statistics", "mail_event_differences"),
-    "page_audience_table": _table("runs of audiences: the ``log_table`` of imports", "mail_audience_runs"),
+    "page_audience_runs_table": _table("runs of audiences: the ``log_table`` of imports", "mail_audience_runs"),
 }
 
 

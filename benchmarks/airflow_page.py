@@ -189,7 +189,7 @@ def tables(options: argparse.Namespace) -> dict[str, Iterator[dict[str, Any]]]:
         "imports": (
             {**account, "import_id": f"crm/contacts/manual__{number}", "list_name": "list 1", "state": "success",
              "rows_read": 5_000, "rows_accepted": 4_990, "rows_accepted_earlier": 0, "rows_rejected": 10, "requests": 1,
-             "opted_out": 0, "without_address": 0, "requests_with_message": 0, "sandbox": False,
+             "rows_opted_out": 0, "rows_without_address": 0, "requests_with_message": 0, "sandbox": False,
              "try_number": 1, "seconds": 1.5, "finished_at": FIRST + number * day / 20}
             for number in range(7_300)
         ),

@@ -44,7 +44,7 @@ def run_step(sql: str, *, plain: bool) -> None:
     import airflow_provider_mail.warehouse.load  # noqa: F401
     from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
 
-    arguments: dict[str, Any] = {} if plain else {"audience": "exact", "changes_only": ChangesOnly()}
+    arguments: dict[str, Any] = {} if plain else {"exact_audience": True, "changes_only": ChangesOnly()}
     if not plain:
         arguments["brakes"] = Brakes(max_removed_fraction=1)
     before = resource.getrusage(resource.RUSAGE_SELF)

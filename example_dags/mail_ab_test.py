@@ -23,7 +23,7 @@ def people(stage: Stage) -> SqlToMailContactsOperator:
         sql_conn_id="crm",
         sql="SELECT email, full_name AS name FROM customers WHERE subscribed = 1",
         list_name=f"subjects {stage.name}",
-        audience="exact",
+        exact_audience=True,
         rejects=Rejects(max_fraction=0.01),
     )
 
@@ -41,7 +41,7 @@ with DAG(
     # [START howto_ab_send]
     test = ab_send(
         test_fraction=0.2,
-        audience=people,
+        import_stage=people,
         mail_name=mail_name,
         campaign={
             "sender_mail": "news@example.com",

@@ -30,7 +30,7 @@ with DAG(
         columns={"Email": "email", "First Name": "name"},
         consent=Consent(column="Email Opt Out", no=["1", "true"]),
         list_name="customers",
-        audience="exact",
+        exact_audience=True,
         rejects=Rejects(max_fraction=0.01, path="{{ var.value.mail_lake }}/rejected.jsonl"),
     )
     # [END howto_audience_from_files]

@@ -30,7 +30,7 @@ with DAG(
         sql="SELECT email, full_name, phone FROM customers WHERE subscribed = 1",
         columns={"email": "email", "full_name": "name", "phone": "phoneNumber"},
         list_name="newsletter",
-        audience="exact",
+        exact_audience=True,
         list_description="Customers who subscribed to the newsletter",
         rejects=Rejects(max_fraction=0.01, table="newsletter_rejects"),
     )

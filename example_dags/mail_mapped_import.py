@@ -35,7 +35,7 @@ with DAG(
         sql_conn_id="crm",
         columns={"email": "email", "full_name": "name"},
         list_name="newsletter",
-        audience="exact",
+        exact_audience=True,
         max_in_flight=4,
         rejects=Rejects(max_fraction=0.01),
         pool="mail",

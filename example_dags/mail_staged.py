@@ -41,7 +41,7 @@ def people(stage: Stage) -> SqlToMailContactsOperator:
         sql_conn_id="crm",
         sql="SELECT email, full_name AS name FROM customers WHERE subscribed = 1",
         list_name=f"newsletter {stage.name}",
-        audience="exact",
+        exact_audience=True,
         rejects=Rejects(max_fraction=0.01),
     )
     # [END howto_stage_audience]
@@ -66,7 +66,7 @@ with DAG(
 
     staged = staged_send(
         stages={"canary": 0.01, "rest": 1},
-        audience=people,
+        import_stage=people,
         mail_name=mail_name,
         campaign=campaign,
         gate={"max_hard_bounce": 0.05, "max_unsubscribe": 0.05, "min_sent": 52, "max_age": timedelta(hours=1)},
@@ -76,7 +76,7 @@ with DAG(
     preflight = MailPreflightOperator(
         task_id="preflight",
         mail_name=f"{mail_name} canary",
-        audience=[imports.output for imports in staged.audiences.values()],
+        audience=[imports.output for imports in staged.imports.values()],
         max_recipients=100_000,
         **campaign,
     )

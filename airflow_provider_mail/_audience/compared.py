@@ -94,7 +94,7 @@ class ComparedAudience(Audience):
     def __init__(self, task: Any, context: Context, progress: Progress) -> None:
         super().__init__(task, context, progress)
         ti = context["ti"]
-        self._exact = task.audience == "exact"
+        self._exact = task.exact_audience
         self.new_list = AudienceList.of(
             task.list_name or "",
             task=f"{deployment_digest()}/{ti.dag_id}/{ti.task_id}",
@@ -221,7 +221,7 @@ class ComparedAudience(Audience):
     def _why_everybody(self, state: AudienceState) -> str:
         """Return why everybody must be sent; empty if changes are enough."""
         task = self.task
-        mode = f"{task.audience}/{task.changes_only.on_removed}/{task.list_name}"
+        mode = f"{task.exact_audience}/{task.changes_only.on_removed}/{task.list_name}"
         self._settings = settings_of(state.header.audience_id, self._plan, task.hook.config, mode)
         if reason := state.open():
             return reason
@@ -571,11 +571,11 @@ class ComparedAudience(Audience):
             "reason": self.braked or self._reason or None,
             "size": state.ledger.size,
             "rows_read": progress.read,
-            "joined": self._counts[JOINED],
-            "changed": self._counts[CHANGED],
+            "joined_count": self._counts[JOINED],
+            "changed_count": self._counts[CHANGED],
             "left_count": self._counts[LEFT],
-            "suppressed": self.suppressed or 0,
-            "rejected": progress.rejected,
+            "rows_suppressed": self.suppressed or 0,
+            "rows_rejected": progress.rejected,
             "requests": progress.requests,
             "seconds": seconds,
         }

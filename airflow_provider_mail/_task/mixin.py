@@ -109,8 +109,6 @@ class MailTaskMixin(RenderingMixin):
     allow_blank = False
     required_texts: ClassVar[tuple[str, ...]] = ()
     """Arguments that may be left out only with ``allow_blank``."""
-    own_rules: ClassVar[Mapping[str, Rule]] = {}
-    """The rules of arguments for which ``rules.ARGUMENTS`` does not apply."""
     elsewhere: ClassVar[Mapping[str, str]] = {}
     """Arguments that users may expect but that the class does not have, with what to write instead."""
     _connected_at = -inf

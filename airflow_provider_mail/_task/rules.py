@@ -440,14 +440,11 @@ def group(name: str) -> Rule:
     return Rule(check)
 
 
-AUDIENCE = Rule(_audience, read=read_container, text_inside=True)
-"""The audience of a campaign."""
-
 # fmt: off
 ARGUMENTS: dict[str, Rule] = {
     **dict.fromkeys((
         "adopt_older", "all_team", "allow_blank", "allow_empty", "allow_past_send_date", "cancel_on_kill",
-        "count_first", "deferrable", "dry_run", "fail_if_invalid", "history", "ignore_draft",
+        "count_first", "deferrable", "dry_run", "exact_audience", "fail_if_invalid", "history", "ignore_draft",
         "ignore_if_missing", "only_save", "replace", "replace_scheduled", "sandbox_mode", "send_again", "snapshots",
         "track_click", "track_open", "trans_enable", "wait_for_completion",
     ), FLAG),
@@ -497,6 +494,7 @@ ARGUMENTS: dict[str, Rule] = {
     **dict.fromkeys(("contacts", "messages"), Rule(_rows, text_inside=True)),
     "path": Rule(_path, read=_read_result, text=True, text_inside=True),
     "attachment": Rule(_file, read=read_container, text=True, text_inside=True),
+    "audience": Rule(_audience, read=read_container, text_inside=True),
     "send_window": Rule(_send_window),
     "brakes": group("Brakes"),
     "changes_only": group("ChangesOnly"),
@@ -529,7 +527,6 @@ ARGUMENTS: dict[str, Rule] = {
     ), duration()),
     "poke_interval": duration(above=True),
     # Few values.
-    "audience": choice("add", "exact"),
     "compression": choice("gzip", "bz2", "xz", "zstd", "none"),
     "counted_on": choice("send", "event"),
     "editor_type": choice("CLASSIC", "DRAG"),

@@ -38,9 +38,6 @@ PROPERTIES = {"email": "email", "name": "name", "phonenumber": "phoneNumber"}
 UpdateMode: TypeAlias = Literal["create_and_update", "create_only", "update_only"]
 """Whether an import creates contacts, updates existing ones, or both."""
 
-AudienceMode: TypeAlias = Literal["add", "exact"]
-"""Whether campaigns reach everybody on the list, or exactly the people whom the source returned."""
-
 
 MAX_IMPORT_ID_BYTES = 250
 """Maximum bytes in the ``import_id`` of a table of rejected rows."""
@@ -77,7 +74,7 @@ class BaseContactImportOperator(MailLineage, SendGuardMixin, BaseInterruptibleOp
     on_empty: OnEmpty
     stage: Stage | None = None
     """The stage of a mass mail whose people are imported; ``staged_send`` sets it. Default: all people."""
-    audience: AudienceMode
+    exact_audience: bool
     keep_lists: int
     limit: int | None
     suppress: Any
@@ -139,7 +136,7 @@ class BaseContactImportOperator(MailLineage, SendGuardMixin, BaseInterruptibleOp
         """Return the audience that the arguments ask for."""
         from airflow_provider_mail._audience.audience import Audience
 
-        if self.changes_only or self.audience == "exact":
+        if self.changes_only or self.exact_audience:
             from airflow_provider_mail._audience.compared import ComparedAudience
 
             return ComparedAudience(self, context, progress)
@@ -168,7 +165,7 @@ class BaseContactImportOperator(MailLineage, SendGuardMixin, BaseInterruptibleOp
         import_id = task_instance_name(context, MAX_IMPORT_ID_BYTES)
         progress = ImportProgress(self, context)
         # A list that is made anew gets all rows, and a state says more than a checkpoint.
-        plain = self.audience == "add" and not self.changes_only
+        plain = not (self.exact_audience or self.changes_only)
         checkpoint = import_checkpoint(context, self.log) if plain else None
         with self.mail_errors(), RejectSpool() as spool:
             audience = self._audience(context, progress)
@@ -292,7 +289,7 @@ class BaseContactImportOperator(MailLineage, SendGuardMixin, BaseInterruptibleOp
                     "consent: a column that seems to say who wants no mail is not used. Write "
                     f"{argument}, with the values that mean so, or consent=[] to import everybody"
                 )
-                if self.audience == "exact":
+                if self.exact_audience:
                     raise AirflowFailException(problem)
                 self.log.warning("%s", problem)
         return RowFilter(source, mapping, self._consents(), progress, self.limit).rows(batches)
@@ -409,11 +406,11 @@ def audience_problem(arguments: Mapping[str, Any], *, has_database: bool) -> str
     :param arguments: by name; not all need to be given.
     :param has_database: whether the source is a database.
     """
-    exact = arguments.get("audience") == "exact"
+    exact = arguments.get("exact_audience")
     if exact and arguments.get("list_name", ...) is None:
-        return "list_name: needed by audience='exact': the lists of the runs are named after it"
+        return "list_name: needed by exact_audience=True: the lists of the runs are named after it"
     if exact and arguments.get("update_mode", "create_and_update") in ("create_only", "update_only"):
-        return "update_mode: audience='exact' needs 'create_and_update': the others may leave people off the list"
+        return "update_mode: exact_audience=True needs 'create_and_update': the others may leave people off the list"
     rejects = arguments.get("rejects")
     if rejects is not None and rejects.table is not None and rejects.sql_conn_id is None and not has_database:
         return "rejects: table needs Rejects(sql_conn_id=...): the connection of the database"
@@ -437,10 +434,10 @@ def _state_problem(arguments: Mapping[str, Any], *, has_database: bool) -> str |
     if arguments.get("limit") is not None:
         return "limit: not with changes_only: people behind the limit would count as having left; use dry_run"
     on_removed = changes_only.on_removed
-    if arguments.get("audience") == "exact" and on_removed == "ignore":
+    if arguments.get("exact_audience") and on_removed == "ignore":
         return "changes_only: on_removed='ignore' would leave people on an audience that is to be exact"
-    if arguments.get("audience") == "add" and on_removed == "exclude":
-        return "changes_only: on_removed='exclude' needs audience='exact': nobody is excluded from a list of others"
+    if arguments.get("exact_audience") is False and on_removed == "exclude":
+        return "changes_only: on_removed='exclude' needs exact_audience=True: nobody is excluded from a list of others"
     if on_removed == "delete_contact" and "brakes" in arguments and brakes.max_removed_fraction is None:
         return (
             "brakes: Brakes(max_removed_fraction=...) is needed by on_removed='delete_contact': how many may be deleted"

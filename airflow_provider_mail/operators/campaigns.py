@@ -6,10 +6,9 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 
 from airflow_provider_mail._task.mixin import SendGuardMixin, Templated
-from airflow_provider_mail._task.rules import AUDIENCE
 from airflow_provider_mail._task.waiting import WaitingMixin
 from airflow_provider_mail.lineage import MailLineage
 from airflow_provider_mail.links import MailCampaignLink, push_campaign_link
@@ -126,7 +125,6 @@ class MailCreateCampaignOperator(MailLineage, SendGuardMixin, WaitingMixin, Base
         ``airflow mail stop``. Default: false.
     """
 
-    own_rules: ClassVar = {"audience": AUDIENCE}
     template_fields: tuple[str, ...] = (
         "mail_conn_id", "mail_name", "sender_mail", "sender_name", "subject", "content", "send_date", "audience",
         "send_list_names",

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 
 from airflow_provider_mail._task.mixin import Templated
 from airflow_provider_mail._task.rendering import unwrap
-from airflow_provider_mail._task.rules import AUDIENCE
 from airflow_provider_mail.operators._base import BaseCampaignOperator
 from airflow_provider_mail.version_compat import AirflowFailException
 
@@ -98,7 +97,6 @@ class MailPreflightOperator(BaseCampaignOperator):
         so that a later task decides.
     """
 
-    own_rules: ClassVar = {"audience": AUDIENCE}
     fail_on: FailOn
 
     def __init__(

@@ -56,10 +56,10 @@ def audiences(reader: Reader) -> Grid:
     ]  # fmt: skip
     audiences = reader.rows(
         "SELECT audience, size, finished_at, send_list_name, repel_list_name, mail_conn_id FROM ("
-        f"SELECT audience, {reader['audience'].column('size')} AS size, finished_at, send_list_name, "
+        f"SELECT audience, {reader['audience_runs'].column('size')} AS size, finished_at, send_list_name, "
         "repel_list_name, mail_conn_id, "
         "ROW_NUMBER() OVER (PARTITION BY audience ORDER BY finished_at DESC, import_id DESC) AS place "
-        f"FROM {reader['audience'].spelled} WHERE state = 'success') AS a WHERE place = 1 "
+        f"FROM {reader['audience_runs'].spelled} WHERE state = 'success') AS a WHERE place = 1 "
         "ORDER BY finished_at DESC, audience",
         limit=SHOWN,
     )
@@ -80,8 +80,9 @@ def audience_runs(reader: Reader) -> Grid:
         Column("Left out", "number"), Column("Rejected", "number"), Column("Ended", "time"),
     ]  # fmt: skip
     runs = reader.rows(
-        f"SELECT import_id, state, everybody, reason, {reader['audience'].column('size')} AS size, joined, "
-        f"changed, left_count, suppressed, rejected, finished_at FROM {reader['audience'].spelled} "
+        f"SELECT import_id, state, everybody, reason, {reader['audience_runs'].column('size')} AS size, joined_count, "
+        "changed_count, left_count, rows_suppressed, rows_rejected, finished_at "
+        f"FROM {reader['audience_runs'].spelled} "
         "ORDER BY finished_at DESC, import_id",
         limit=SHOWN,
     )
@@ -90,7 +91,7 @@ def audience_runs(reader: Reader) -> Grid:
             _name(str(row["import_id"])), row["reason"] or "",
             Cell(row["state"], state=row["state"], note="everybody" if row["everybody"] else ""),
             row["size"] if row["state"] == "success" else None,
-            row["joined"], row["changed"], row["left_count"], row["suppressed"], row["rejected"],
+            row["joined_count"], row["changed_count"], row["left_count"], row["rows_suppressed"], row["rows_rejected"],
             moment(row["finished_at"]),
         )
         for row in runs

@@ -130,7 +130,7 @@ def current(reader: Reader, counted: lists.Counted[lists.ContactList] | None) ->
 def _sizes(reader: Reader, counted: lists.Counted[lists.ContactList] | None) -> Mapping[tuple[str, str], int]:
     """The number of people by account and list; the larger one where two teams have a list of that name."""
     sizes: dict[tuple[str, str], int] = {}
-    if reader.has("audience"):
+    if reader.has("audience_runs"):
         for name, size, _, list_name, _, account in reversed(imports.audiences(reader).rows):
             if name and list_name:
                 sizes[str(account), str(list_name)] = int(size or 0)
@@ -211,7 +211,7 @@ def _imports(reader: Reader, now: datetime.datetime) -> Sequence[Finding]:
 
 
 def _audiences(reader: Reader, now: datetime.datetime) -> Sequence[Finding]:
-    count, earliest = reader.since("audience", "finished_at", now - RECENT, " AND state = 'stopped'")
+    count, earliest = reader.since("audience_runs", "finished_at", now - RECENT, " AND state = 'stopped'")
     if not count:
         return []
     text = f"{_of(count, 'import')} of an audience stopped: more people would have changed than is allowed"

@@ -47,7 +47,7 @@ TABLES: Mapping[str, Table] = {
     "dead_letters": DEAD_LETTERS,
     "event_differences": EVENT_DIFFERENCES,
     "imports": IMPORTS,
-    "audience": AUDIENCE_RUNS,
+    "audience_runs": AUDIENCE_RUNS,
     "loads": LOADS,
 }
 

@@ -57,7 +57,7 @@ SECTIONS = (
         "warehouse.html#imports",
     ),
     Section(
-        "audiences", "Audiences", ("audience",), "Who joined and left the people that a campaign is for.",
+        "audiences", "Audiences", ("audience_runs",), "Who joined and left the people that a campaign is for.",
         "Import them with changes_only and a log table.", "audiences.html#what-changed-and-when",
     ),
     Section(

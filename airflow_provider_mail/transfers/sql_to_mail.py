@@ -12,7 +12,6 @@ from airflow_provider_mail._task.rendering import RedactedField, unwrap
 from airflow_provider_mail._task.storage import SqlTask, check_tables
 from airflow_provider_mail.lineage import SqlQuery
 from airflow_provider_mail.operators._contact_import import (
-    AudienceMode,
     BaseContactImportOperator,
     UpdateMode,
 )
@@ -83,11 +82,11 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
     :param on_empty: what to do when there is no row: ``error`` fails the task, ``skip`` skips it, ``continue`` returns
         zeros. Default: ``error``.
     :param sandbox_mode: let the service check the requests and change nothing. Default: false.
-    :param audience: ``add``: the contacts are added to ``list_name``, and campaigns reach everybody on it; ``exact``:
-        campaigns reach exactly the people whom the source returned and the service accepted. For that, every try fills
-        a list of its own, whose name begins with ``list_name``: give the result to ``MailCreateCampaignOperator`` as
-        ``audience``. Default: ``add``. (templated)
-    :param keep_lists: the number of runs whose lists ``audience="exact"`` keeps, this one included. Older ones are
+    :param exact_audience: let campaigns reach exactly the people whom the source returned and the service accepted.
+        For that, every try fills a list of its own, whose name begins with ``list_name``: give the result to
+        ``MailCreateCampaignOperator`` as ``audience``. Default: the contacts are added to ``list_name``, and campaigns
+        reach everybody on it.
+    :param keep_lists: the number of runs whose lists ``exact_audience`` keeps, this one included. Older ones are
         deleted an hour or more after they were made, unless a campaign that is not finished names them. Default: 2.
     :param limit: the number of rows to read from the source, to try something out. Default: all.
     :param suppress: whom to leave out, see :class:`~airflow_provider_mail.arguments.Suppress`. Default: nobody.
@@ -123,7 +122,7 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
         rejects: Templated[Rejects] | None = None,
         on_empty: OnEmpty = "error",
         sandbox_mode: bool = False,
-        audience: Templated[AudienceMode] = "add",
+        exact_audience: bool = False,
         keep_lists: int = 2,
         limit: int | None = None,
         suppress: Templated[Suppress] | None = None,

@@ -30,7 +30,7 @@ class StagedSend(NamedTuple):
     """The tasks of a campaign that is sent in stages, for the tasks before and between them.
 
     :param group: the task group that has all of them.
-    :param audiences: the tasks that import the people, by stage.
+    :param imports: the tasks that import the people, by stage.
     :param check: the task after them, which makes the plan, and fails if a person would be left out or mailed twice.
     :param sends: the tasks that create the campaigns and wait for them, by stage.
     :param gates: the gates, by the stage whose counts they judge.
@@ -38,7 +38,7 @@ class StagedSend(NamedTuple):
     """
 
     group: TaskGroup
-    audiences: Mapping[str, BaseContactImportOperator]
+    imports: Mapping[str, BaseContactImportOperator]
     check: Any
     sends: Mapping[str, MailCreateCampaignOperator]
     gates: Mapping[str, MailStatsGateSensor]
@@ -46,14 +46,14 @@ class StagedSend(NamedTuple):
 
 
 @checked(
-    group_id=TEXT, stages=STAGES, audience=FUNCTION, campaign=MAPPING, gate=MAPPING, seed=TEXT,
+    group_id=TEXT, stages=STAGES, import_stage=FUNCTION, campaign=MAPPING, gate=MAPPING, seed=TEXT,
     on_changed_plan=choice("fail", "mail_others"),
 )  # fmt: skip
 def staged_send(
     *,
     group_id: str = "staged_send",
     stages: Mapping[str, float],
-    audience: Callable[[Stage], BaseContactImportOperator],
+    import_stage: Callable[[Stage], BaseContactImportOperator],
     mail_name: str,
     campaign: Mapping[str, Any],
     gate: Mapping[str, Any],
@@ -68,15 +68,16 @@ def staged_send(
     leaves nobody out. It fails if a person would be. Then each stage is sent and waited for, and its gate lets the next
     one go out. At last, ``sent`` compares whom the campaigns were sent to with the source.
 
-    The tasks are ``check``, ``sent``, and for each stage that of ``audience``, ``send_<stage>`` and, but for the last,
-    ``gate_<stage>``. To let a person decide before the first stage, put the tasks in between, such as
+    The tasks are ``check``, ``sent``, and for each stage that of ``import_stage``, ``send_<stage>`` and, but for the
+    last, ``gate_<stage>``. To let a person decide before the first stage, put the tasks in between, such as
     ``staged.check >> preflight >> approve >> staged.sends["canary"]``.
 
     :param group_id: the id of the task group. Default: ``staged_send``.
     :param stages: for each stage, in their order, the share of all people who have got the mail after it, such as
         ``{"canary": 0.01, "early": 0.1, "rest": 1}``.
-    :param audience: called with each stage; returns the task that imports its people, with an id and a ``list_name`` of
-        its own, and ``audience="exact"``. Each of these tasks reads the whole source and imports its stage.
+    :param import_stage: called with each stage; returns the task that imports its people, with an id and a
+        ``list_name`` of its own, and ``exact_audience=True``. Each of these tasks reads the whole source and imports
+        its stage.
     :param mail_name: the name of the campaign. That of a stage has the name of the stage behind it. It may be a
         template.
     :param campaign: further arguments of ``MailCreateCampaignOperator``, without lists.
@@ -87,19 +88,19 @@ def staged_send(
         another seed: ``fail`` before anybody else is mailed, or ``mail_others``, everybody whom no stage has reached.
         Default: ``fail``.
     :param deferrable: wait in the triggerer, without a worker slot. Default: ``[operators] default_deferrable``.
-    :raises ValueError: naming the stage that is wrong, or a task of ``audience`` does not import all rows.
+    :raises ValueError: naming the stage that is wrong, or a task of ``import_stage`` does not import all rows.
     """
     with TaskGroup(group_id) as group:
-        tasks = _Stages(audience, stages, seed, mail_name, campaign, on_changed_plan)
-        audiences, check = tasks.imports, tasks.check
+        tasks = _Stages(import_stage, stages, seed, mail_name, campaign, on_changed_plan)
+        imports, check = tasks.imports, tasks.check
         before: Any = check
         sends: dict[str, MailCreateCampaignOperator] = {}
         gates: dict[str, MailStatsGateSensor] = {}
-        for name in audiences:
+        for name in imports:
             sends[name] = tasks.send_task(f"send_{name}", name, {"deferrable": deferrable, **campaign})
             before >> sends[name]
             before = sends[name]
-            if len(sends) < len(audiences):
+            if len(sends) < len(imports):
                 gates[name] = before = MailStatsGateSensor(
                     task_id=f"gate_{name}",
                     mail_name=f"{mail_name} {name}",
@@ -108,14 +109,14 @@ def staged_send(
                 sends[name] >> before
         sent = tasks.sent_task()
         before >> sent
-    return StagedSend(group, audiences, check, sends, gates, sent)
+    return StagedSend(group, imports, check, sends, gates, sent)
 
 
 class AbSend(NamedTuple):
     """The tasks of an A/B test, for the tasks before and between them.
 
     :param group: the task group that has all of them.
-    :param audiences: the tasks that import the people, by ``a``, ``b`` and ``rest``.
+    :param imports: the tasks that import the people, by ``a``, ``b`` and ``rest``.
     :param check: the task after them, which makes the plan, and fails if a person would be left out or mailed twice.
     :param sends: the tasks that send the versions ``a`` and ``b`` to their part.
     :param compare: the task that decides which did better.
@@ -125,7 +126,7 @@ class AbSend(NamedTuple):
     """
 
     group: TaskGroup
-    audiences: Mapping[str, BaseContactImportOperator]
+    imports: Mapping[str, BaseContactImportOperator]
     check: Any
     sends: Mapping[str, MailCreateCampaignOperator]
     compare: MailCompareCampaignsOperator
@@ -135,7 +136,7 @@ class AbSend(NamedTuple):
 
 
 @checked(
-    group_id=TEXT, test_fraction=number(1e-6, 1 - 1e-6), audience=FUNCTION, campaign=MAPPING,
+    group_id=TEXT, test_fraction=number(1e-6, 1 - 1e-6), import_stage=FUNCTION, campaign=MAPPING,
     version_a=MAPPING, version_b=MAPPING, wait=MAPPING, compare=MAPPING, seed=TEXT,
     on_changed_plan=choice("fail", "mail_others"),
 )  # fmt: skip
@@ -143,7 +144,7 @@ def ab_send(
     *,
     group_id: str = "ab_send",
     test_fraction: float = 0.2,
-    audience: Callable[[Stage], BaseContactImportOperator],
+    import_stage: Callable[[Stage], BaseContactImportOperator],
     mail_name: str,
     campaign: Mapping[str, Any],
     version_a: Mapping[str, Any],
@@ -159,7 +160,7 @@ def ab_send(
     All audiences are imported before a mail is sent, and ``check`` makes the plan, as in :func:`staged_send`. Both
     versions are sent, each to one half of ``test_fraction``; their counts are read at the same age and compared.
 
-    The tasks are those of ``audience``, ``check``, ``send_a``, ``send_b``, ``counts_a``, ``counts_b``, ``compare``,
+    The tasks are those of ``import_stage``, ``check``, ``send_a``, ``send_b``, ``counts_a``, ``counts_b``, ``compare``,
     ``choose``, ``send_rest_a``, ``send_rest_b`` and ``sent``, which compares whom the campaigns were sent to with the
     source. The last two campaigns have one
     name, so that the service has at most one of them, also if the comparison is repeated with later counts.
@@ -167,7 +168,7 @@ def ab_send(
     :param group_id: the id of the task group. Default: ``ab_send``.
     :param test_fraction: the share of all people in the test, above 0 and below 1. Default: 0.2, a tenth for each
         version.
-    :param audience: called with the stages ``a``, ``b`` and ``rest``; as in :func:`staged_send`.
+    :param import_stage: called with the stages ``a``, ``b`` and ``rest``; as in :func:`staged_send`.
     :param mail_name: the name of the campaign. That of a stage has ``a``, ``b`` or ``rest`` behind it. It may be a
         template.
     :param campaign: further arguments of ``MailCreateCampaignOperator`` for all campaigns, without lists.
@@ -180,7 +181,7 @@ def ab_send(
     :param seed: divides the people in another way; it may be a template. Default: ``mail_name``.
     :param on_changed_plan: as in :func:`staged_send`. Default: ``fail``.
     :param deferrable: wait in the triggerer, without a worker slot. Default: ``[operators] default_deferrable``.
-    :raises ValueError: naming the argument that is wrong, or a task of ``audience`` does not import all rows.
+    :raises ValueError: naming the argument that is wrong, or a task of ``import_stage`` does not import all rows.
     """
     from airflow.providers.standard.operators.python import BranchPythonOperator
 
@@ -188,8 +189,8 @@ def ab_send(
     campaign = {"deferrable": deferrable, **campaign}
     versions = {"a": {**campaign, **version_a}, "b": {**campaign, **version_b}}
     with TaskGroup(group_id) as group:
-        tasks = _Stages(audience, shares, seed, mail_name, campaign, on_changed_plan)
-        audiences, check = tasks.imports, tasks.check
+        tasks = _Stages(import_stage, shares, seed, mail_name, campaign, on_changed_plan)
+        imports, check = tasks.imports, tasks.check
         sends: dict[str, MailCreateCampaignOperator] = {}
         counts: dict[str, MailStatsSettledSensor] = {}
         for name, version in versions.items():
@@ -208,7 +209,7 @@ def ab_send(
         )
         sent = tasks.sent_task(trigger_rule="none_failed_min_one_success")
         choose >> list(rest.values()) >> sent
-    return AbSend(group, audiences, check, sends, comparison, choose, rest, sent)
+    return AbSend(group, imports, check, sends, comparison, choose, rest, sent)
 
 
 def _choose(comparison: Mapping[str, Any], task_ids: Mapping[str, str]) -> str:
@@ -229,7 +230,7 @@ class _Stages:
 
     def __init__(
         self,
-        audience: Callable[[Stage], BaseContactImportOperator],
+        import_stage: Callable[[Stage], BaseContactImportOperator],
         shares: Mapping[str, float],
         seed: str | None,
         mail_name: str,
@@ -239,16 +240,16 @@ class _Stages:
         seed = mail_name if seed is None else seed
         self.imports: dict[str, BaseContactImportOperator] = {}
         for stage in divide(shares, seed):
-            self.imports[stage.name] = imports = audience(stage)
+            self.imports[stage.name] = imports = import_stage(stage)
             if not isinstance(imports, BaseContactImportOperator):
                 raise ValueError(
-                    f"audience: must return the task that imports the people of a stage, not {type(imports).__name__}. "
-                    "Write audience=lambda stage: SqlToMailContactsOperator(...)"
+                    "import_stage: must return the task that imports the people of a stage, not "
+                    f"{type(imports).__name__}. Write import_stage=lambda stage: SqlToMailContactsOperator(...)"
                 )
-            if imports.changes_only or imports.audience != "exact":
+            if imports.changes_only or not imports.exact_audience:
                 raise ValueError(
-                    "audience: the task must import all rows into a list of this run: set audience='exact', and leave "
-                    "out changes_only"
+                    "import_stage: the task must import all rows into a list of this run: set exact_audience=True, and "
+                    "leave out changes_only"
                 )
             imports.stage = stage
         self._mail_name = mail_name

@@ -429,7 +429,7 @@ class Audiences(RuleBasedStateMachine):
             columns=self.columns,
             list_name="friends",
             chunk_size=self.chunk_size,
-            audience="exact",
+            exact_audience=True,
             on_empty="continue",
             **grouped(arguments | {"max_reject_fraction": 1}),
         )

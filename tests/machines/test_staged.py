@@ -47,11 +47,8 @@ FAULTS = st.lists(
 def importing(people: Sequence[str]) -> Callable[[Stage], MailImportContactsOperator]:
     return lambda stage: MailImportContactsOperator(
         task_id=f"people_{stage.name}", contacts=[{"email": person} for person in people],
-        list_name=f"all {stage.name}", audience="exact",
+        list_name=f"all {stage.name}", exact_audience=True,
     )  # fmt: skip
-
-
-audience = importing(PEOPLE)
 
 
 @functools.cache
@@ -60,7 +57,7 @@ def staged(people: Sequence[str] = tuple(PEOPLE), first: float = 0.3, **argument
     gate = {"max_hard_bounce": MAX_BOUNCES, "max_age": 60, "poke_interval": 30}
     arguments = {"mail_name": "spring", "campaign": CAMPAIGN, "gate": gate, **arguments}
     with DAG("staged", schedule=None) as dag:
-        staged_send(stages=STAGES | {"canary": first}, audience=importing(people), **arguments)
+        staged_send(stages=STAGES | {"canary": first}, import_stage=importing(people), **arguments)
     return dag
 
 
@@ -190,7 +187,7 @@ names = itertools.count()
 def ab_test() -> DAG:
     with DAG(f"ab_{next(names)}", schedule=None) as dag:
         ab_send(
-            test_fraction=0.5, audience=audience, mail_name="spring", campaign=CAMPAIGN,
+            test_fraction=0.5, import_stage=importing(PEOPLE), mail_name="spring", campaign=CAMPAIGN,
             version_a={}, version_b={"subject": "Hello"},
             wait={"max_age": 60, "poke_interval": 30},
             compare={"min_sent": 1, "confidence": 0.6, "on_no_difference": "leader"},

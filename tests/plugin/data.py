@@ -150,7 +150,7 @@ def fill_events(warehouse: Warehouse) -> None:
 def fill_imports(warehouse: Warehouse) -> None:
     """An import with rejected rows, and one in sandbox mode without any."""
     values = {
-        "rows_read": 1234, "rows_accepted_earlier": 0, "requests": 1, "opted_out": 0, "without_address": 0,
+        "rows_read": 1234, "rows_accepted_earlier": 0, "requests": 1, "rows_opted_out": 0, "rows_without_address": 0,
         "requests_with_message": 0, "try_number": 1, "seconds": 1.5,
         "finished_at": FIRST,
     }  # fmt: skip
@@ -168,12 +168,31 @@ def fill_imports(warehouse: Warehouse) -> None:
 
 def fill_audiences(warehouse: Warehouse) -> None:
     """Two runs of one audience, a third one that a brake stopped, and the only run of another audience."""
-    counts = {"rows_read": 0, "requests": 1, "rejected": 4, "seconds": 1.5, "changed": 3, "suppressed": 5}
+    counts = {
+        "rows_read": 0,
+        "requests": 1,
+        "rows_rejected": 4,
+        "seconds": 1.5,
+        "changed_count": 3,
+        "rows_suppressed": 5,
+    }
     few = {"everybody": False, "state": "success", "reason": None, "repel_list_name": "newsletter left <b>"}
     of_runs = [
-        {"size": 1200, "joined": 1200, "left_count": 0, "everybody": True, "reason": "there is <i>no</i> state yet"},
-        {"size": 1190, "joined": 10, "left_count": 20},
-        {"size": 0, "joined": 0, "left_count": 900, "state": "stopped", "reason": "max_removed_fraction: 900 leave"},
+        {
+            "size": 1200,
+            "joined_count": 1200,
+            "left_count": 0,
+            "everybody": True,
+            "reason": "there is <i>no</i> state yet",
+        },
+        {"size": 1190, "joined_count": 10, "left_count": 20},
+        {
+            "size": 0,
+            "joined_count": 0,
+            "left_count": 900,
+            "state": "stopped",
+            "reason": "max_removed_fraction: 900 leave",
+        },
     ]
     rows = [
         row(

@@ -192,7 +192,7 @@ def test_audiences_and_what_their_runs_changed(
     assert "Last success" not in text_of(visitor, "audiences")
     filled.execute("DELETE FROM mail_audience_runs")
     assert_shows(visitor, "audiences", "No audience was imported yet.")
-    monkeypatch.setenv("AIRFLOW__MAIL__PAGE_AUDIENCE_TABLE", "newsletter_runs")
+    monkeypatch.setenv("AIRFLOW__MAIL__PAGE_AUDIENCE_RUNS_TABLE", "newsletter_runs")
     assert_shows(visitor, "audiences", "Audiences Who joined and left the people that a campaign is for.")
 
 

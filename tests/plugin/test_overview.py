@@ -188,7 +188,7 @@ def test_lists_that_take_long_to_count(visitor: Visitor, filled: Warehouse, monk
 def _import(number: int, state: str) -> tuple[object, ...]:
     counts = {
         "rows_read": 100, "rows_accepted": 93, "rows_rejected": 7, "rows_accepted_earlier": 0, "requests": 1,
-        "opted_out": 0, "without_address": 0, "requests_with_message": 0, "try_number": 1, "seconds": 1.5,
+        "rows_opted_out": 0, "rows_without_address": 0, "requests_with_message": 0, "try_number": 1, "seconds": 1.5,
     }  # fmt: skip
     return row(
         IMPORTS, import_id=f"d/t/{number}", state=state, reasons=[], sandbox=False, finished_at=NOW - DAY, **counts

@@ -1,4 +1,4 @@
-"""`audience="exact"`: campaigns reach exactly the people whom the source returned and the service accepted."""
+"""`exact_audience=True`: campaigns reach exactly the people whom the source returned and the service accepted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def imported(*people: str, **arguments: Any) -> MailImportContactsOperator:
     """A task that imports people, such as ``"ada"``, or ``"ada=A"`` with a name of hers."""
     pairs = [person.partition("=") for person in people]
     contacts = [{"email": f"{person}@example.com", "name": name or "N"} for person, _, name in pairs]
-    given: dict[str, Any] = {"task_id": "load", "contacts": contacts, "list_name": "friends", "audience": "exact"}
+    given: dict[str, Any] = {"task_id": "load", "contacts": contacts, "list_name": "friends", "exact_audience": True}
     return MailImportContactsOperator(**given | {"on_empty": "continue"} | grouped(arguments))
 
 
@@ -163,14 +163,14 @@ def test_a_prefix_separates_deployments(emulator: Emulator, monkeypatch: pytest.
 
 @pytest.mark.parametrize(("arguments", "problem"), [
     ({"list_name": None}, "list_name: needed"),
-    ({"update_mode": "update_only"}, "update_mode: audience='exact' needs"),
+    ({"update_mode": "update_only"}, "update_mode: exact_audience=True needs"),
     ({"suppress_events": "mail_events"}, "suppress: Suppress(sql_conn_id=...) is needed"),
     ({"keep_lists": 0}, "keep_lists: must be"),
-    ({"audience": "some"}, "audience: 'some' is none of add, exact"),
+    ({"exact_audience": "some"}, "exact_audience: True or False is needed"),
     ({"changes_only": True}, "changes_only: ChangesOnly(sql_conn_id=...) is needed"),
     ({"changes_only": True, "state_conn_id": "a", "limit": 5}, "limit: not with changes_only"),
     ({"changes_only": True, "state_conn_id": "a", "on_removed": "ignore"}, "on_removed='ignore' would leave"),
-    ({"changes_only": True, "state_conn_id": "a", "on_removed": "exclude", "audience": "add"},
+    ({"changes_only": True, "state_conn_id": "a", "on_removed": "exclude", "exact_audience": False},
      "on_removed='exclude' needs"),
     ({"changes_only": True, "state_conn_id": "a", "on_removed": "delete_contact"}, "brakes: Brakes(max_rem"),
     ({"changes_only": True, "state_conn_id": "a", "max_removed_fraction": 2}, "max_removed_fraction: must be"),

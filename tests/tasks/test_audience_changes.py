@@ -80,9 +80,9 @@ STORIES: dict[str, Story] = {
         (" ".join(NAMES[::2] + NAMES[1::2]), "", {}),
     ],
     "a list that others use, too": [
-        ("ada bob", "ada bob", {"audience": "add", "reached": "ada bob max"}),
-        ("ada", "", {"audience": "add", "reached": "ada bob max"}),
-        ("ada bob", "bob", {"audience": "add", "reached": "ada bob max"}),
+        ("ada bob", "ada bob", {"exact_audience": False, "reached": "ada bob max"}),
+        ("ada", "", {"exact_audience": False, "reached": "ada bob max"}),
+        ("ada bob", "bob", {"exact_audience": False, "reached": "ada bob max"}),
     ],
     "an empty source removes nobody": [("ada bob", "ada bob", {}), ("", "", {}), ("ada bob", "", {})],
     "everybody, when it is due": [
@@ -137,7 +137,7 @@ def test_a_log_of_runs_and_changes(audience: Audience, warehouse: SqlDatabase) -
     assert [result[name] for name in ("joined", "changed", "left", "read")] == [1, 1, 1, 20]
     with pytest.raises(AirflowFailException):
         audience.load("eva", **logs)
-    columns = "state, everybody, reason, size, rows_read, joined, changed, left_count, requests"
+    columns = "state, everybody, reason, size, rows_read, joined_count, changed_count, left_count, requests"
     assert warehouse.query(f"SELECT {columns} FROM runs ORDER BY finished_at, import_id") == [
         ("success", 1, "there is no state yet", 20, 20, 20, 0, 0, 1),
         ("success", 0, None, 20, 20, 1, 1, 1, 2),
@@ -160,14 +160,14 @@ def test_contacts_are_deleted_by_address_and_not_for_moving(emulator: Emulator, 
     with pytest.raises(AirflowFailException, match="columns: on_removed='delete_contact' needs email"):
         audience.load(f"ada={PHONE}", columns={"name": "phoneNumber"}, **DELETES)
     with pytest.raises(AirflowFailException, match="on_removed: not 'delete_contact' in a mapped task"):
-        audience.run("ada|bob", audience="add", **DELETES)
+        audience.run("ada|bob", exact_audience=False, **DELETES)
     assert emulator.journal.count(IMPORTS) == 0
 
 
-@pytest.mark.parametrize("mode", ["add", "exact"])
-def test_who_left_is_deleted_on_request(emulator: Emulator, audience: Audience, mode: str) -> None:
+@pytest.mark.parametrize("exact", [False, True])
+def test_who_left_is_deleted_on_request(emulator: Emulator, audience: Audience, exact: bool) -> None:
     for people in ("ada bob", "ada", "ada bob"):
-        audience.run(people, audience=mode, **DELETES)
+        audience.run(people, exact_audience=exact, **DELETES)
         assert emails(emulator) == people
 
 
@@ -264,10 +264,10 @@ def test_an_older_state_excludes_nobody_by_mistake(audience: Audience, warehouse
 
 @pytest.mark.parametrize("table", ["members", "lists"])
 def test_a_shared_list_that_others_empty_or_delete(emulator: Emulator, audience: Audience, table: str) -> None:
-    audience.load("ada bob", audience="add")
+    audience.load("ada bob", exact_audience=False)
     for each in {"members", table}:
         emulator.service.store.run(f"DELETE FROM {each}")
-    audience.run("ada bob", "ada bob", audience="add")
+    audience.run("ada bob", "ada bob", exact_audience=False)
 
 
 def test_another_mapping_or_list_is_another_state(audience: Audience) -> None:
@@ -325,7 +325,7 @@ def test_a_file_of_which_only_changes_are_sent(emulator: Emulator, warehouse: Sq
         rows = text.replace(",", "@example.com,").split()
         file.write_text("\n".join(["email,name", *rows, ""]))
         operator = ObjectStorageToMailContactsOperator(
-            task_id="load", path=f"file://{file}", list_name="friends", audience="exact", chunk_size=2,
+            task_id="load", path=f"file://{file}", list_name="friends", exact_audience=True, chunk_size=2,
             changes_only=ChangesOnly(sql_conn_id="warehouse"),
             rejects=Rejects(path=str(rejects), max_fraction=1),
         )  # fmt: skip

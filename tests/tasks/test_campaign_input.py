@@ -312,7 +312,7 @@ def test_an_audience_without_a_result_mails_nobody(
     ]
 
     def tasks() -> None:
-        given: dict[str, Any] = {"list_name": "all", "on_empty": "skip", "audience": "exact"}
+        given: dict[str, Any] = {"list_name": "all", "on_empty": "skip", "exact_audience": True}
         single = MailImportContactsOperator(task_id="single", contacts=people[1], **given)
         mapped = MailImportContactsOperator.partial(task_id="mapped", **given).expand(contacts=people)
         for name, audience in (("one", single.output), ("parts", mapped.output), ("list", [single.output])):

@@ -29,7 +29,7 @@ def rows(*people: str) -> list[tuple[str, str]]:
 
 
 def load(path: str, **arguments: Any) -> ObjectStorageToMailContactsOperator:
-    given: dict[str, Any] = {"task_id": "load", "path": f"file://{path}", "list_name": "all", "audience": "exact"}
+    given: dict[str, Any] = {"task_id": "load", "path": f"file://{path}", "list_name": "all", "exact_audience": True}
     return ObjectStorageToMailContactsOperator(**given | {"columns": {"email": "email", "name": "name"}} | arguments)
 
 
@@ -90,7 +90,7 @@ def test_files_are_one_audience(emulator: Emulator, tmp_path: Path, kind: str) -
 
 def test_the_order_is_that_of_the_names(emulator: Emulator, tmp_path: Path) -> None:
     written(tmp_path, {f"part-{number}.csv": csv_of(f"p{number}") for number in (2, 0, 1)})
-    executed(load(str(tmp_path), audience="add", chunk_size=1, max_in_flight=1))
+    executed(load(str(tmp_path), exact_audience=False, chunk_size=1, max_in_flight=1))
     sent = [entry["body"]["contactData"][0][0] for entry in emulator.journal.entries(IMPORTS)]
     assert sent == [f"p{number}@example.com" for number in range(3)]
 
@@ -131,7 +131,7 @@ def test_a_change_meanwhile_is_an_error_and_another_try_reads_all(
 ) -> None:
     change, words = CHANGES[name]
     written(tmp_path, {"a.csv": csv_of(*(f"p{number}" for number in range(30))), "b.csv": csv_of("bob")})
-    operator = load(str(tmp_path), audience="add", chunk_size=5, max_in_flight=1)
+    operator = load(str(tmp_path), exact_audience=False, chunk_size=5, max_in_flight=1)
     with (
         at_request(emulator, IMPORTS, 1, lambda: change(tmp_path)),
         pytest.raises((AirflowException, OSError), match=words),

@@ -78,7 +78,7 @@ def load(folder: Path, tool: str, **arguments: Any) -> ObjectStorageToMailContac
     form = FileFormat(delimiter=";") if tool == "brevo" else None
     given: dict[str, Any] = {"path": f"file://{folder}/export.csv", "columns": columns, "file_format": form}
     return ObjectStorageToMailContactsOperator(
-        task_id="task", **given | {"list_name": "all", "audience": "exact"} | arguments
+        task_id="task", **given | {"list_name": "all", "exact_audience": True} | arguments
     )
 
 
@@ -91,7 +91,7 @@ def test_an_export(emulator: Emulator, tmp_path: Path, run: Run, tool: str) -> N
         error = error_of(lambda: load(tmp_path, tool))
         assert f"consent: a column that seems to say who wants no mail is not used. Write {suggested}," in error
         assert emulator.journal.count(IMPORTS) == 0
-        assert suggested in run(lambda: load(tmp_path, tool, audience="add", sandbox_mode=True)).log
+        assert suggested in run(lambda: load(tmp_path, tool, exact_audience=False, sandbox_mode=True)).log
         emulator.journal.clear()
         arguments = {"consent": eval(suggested.removeprefix("consent="), {"Consent": Consent})}
     result = executed(load(tmp_path, tool, **arguments))

@@ -260,20 +260,20 @@ MANY = [f"user{number}@example.com" for number in range(1000)]
 def importing(people: list[str]) -> Callable[[Stage], MailImportContactsOperator]:
     return lambda stage: MailImportContactsOperator(
         task_id=f"people_{stage.name}", contacts=lambda: [{"email": person} for person in people],
-        list_name=f"all {stage.name}", audience="exact", rejects=Rejects(max_fraction=0.5), **AT_ONCE,
+        list_name=f"all {stage.name}", exact_audience=True, rejects=Rejects(max_fraction=0.5), **AT_ONCE,
     )  # fmt: skip
 
 
 def staged(people: list[str] = PEOPLE, **arguments: Any) -> Callable[[], object]:
     """A function that makes the tasks, each with two retries."""
-    given: dict[str, Any] = {"stages": STAGES, "mail_name": "spring", "audience": importing(people)}
+    given: dict[str, Any] = {"stages": STAGES, "mail_name": "spring", "import_stage": importing(people)}
     return lambda: staged_send(**given | {"campaign": CAMPAIGN | AT_ONCE, "gate": GATE | AT_ONCE} | arguments)
 
 
 def seed_tested(**arguments: Any) -> Callable[[], Any]:
     """A function that makes the tasks of an A/B test."""
     wait = {"max_age": 3600, "poke_interval": 60}
-    given: dict[str, Any] = {"audience": importing(MANY), "mail_name": "spring", "wait": wait, **VERSIONS}
+    given: dict[str, Any] = {"import_stage": importing(MANY), "mail_name": "spring", "wait": wait, **VERSIONS}
     return lambda: ab_send(**given | {"campaign": CAMPAIGN, "compare": {"min_sent": 50}} | arguments)
 
 
@@ -488,7 +488,7 @@ def changes_only(stage: Stage) -> MailImportContactsOperator:
     (lambda: comparing(stats_b="spring b"), "stats_b: a dictionary is needed"),
     *((seed_tested(test_fraction=fraction), "test_fraction: must be a number from ")
       for fraction in (0, 1, True)),
-    (staged(stages={"all": 1}, audience=changes_only), "leave out changes_only"),
+    (staged(stages={"all": 1}, import_stage=changes_only), "leave out changes_only"),
     (staged(on_changed_plan="never"), "on_changed_plan: 'never' is none of fail, mail_others"),
 ])  # fmt: skip
 def test_what_is_wrong_in_the_dag_file_breaks_it(make: Callable[[], object], problem: str) -> None:

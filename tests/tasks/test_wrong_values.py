@@ -29,11 +29,11 @@ WRONG: list[Any] = [
 
 def importing(stage: Stage) -> MailImportContactsOperator:
     contacts = [{"email": "a@example.com"}]
-    return MailImportContactsOperator(task_id=stage.name, list_name=stage.name, contacts=contacts, audience="exact")
+    return MailImportContactsOperator(task_id=stage.name, list_name=stage.name, contacts=contacts, exact_audience=True)
 
 
 CAMPAIGN = {"subject": "a", "content": "<p>a</p>", "sender_mail": "news@example.com"}
-STAGED = {"audience": importing, "mail_name": "a", "campaign": CAMPAIGN}
+STAGED = {"import_stage": importing, "mail_name": "a", "campaign": CAMPAIGN}
 CALLED: dict[Callable[..., Any], dict[str, Any]] = {
     **{call: {} for call in (Brakes, ChangesOnly, FileFormat, MailCampaignEventTrigger, Rejects, SendWindow)},
     Suppress: {"table": "a"},
@@ -75,7 +75,7 @@ def test_a_wrong_value_is_an_error_that_names_the_argument(call: Callable[..., A
         if parameter.kind is parameter.VAR_KEYWORD:
             continue
         values = [value for value in WRONG if not (name in of_others and isinstance(value, dict | str))]
-        if name == "audience" and call in (ab_send, staged_send):
+        if name == "import_stage" and call in (ab_send, staged_send):
             values = [value for value in values if not callable(value)]
         if call is key_ranges:  # The database reports these.
             values = [value for value in values if not isinstance(value, str | list | tuple | dict | set)]
