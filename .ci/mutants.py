@@ -66,7 +66,7 @@ GROUPS = {
         ("api/test_stats.py", "faults/test_any_faults.py"),
     ),
     "import": Group(
-        ("api/flows/import_*.py", "api/flows/upload_chunks.py", "api/flows/validate_rows.py"),
+        ("api/flows/import_*.py", "api/flows/validate_rows.py"),
         ("api/test_contact_*.py",),
         ("machines/test_importing.py", "tasks/test_imports.py"),
     ),
@@ -76,7 +76,7 @@ GROUPS = {
         ("api/test_waiting.py", "faults/test_any_faults.py"),
     ),
     "waiting": Group(
-        ("api/flows/polling.py", "api/flows/waits.py", "_polling/*.py"),
+        ("api/flows/waits.py", "_polling/*.py"),
         ("api/test_waiting.py",),
         (
             "machines/test_waiting.py",

@@ -19,8 +19,7 @@ from airflow_provider_mail.warehouse.read_files import FileBatch
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_mail.api.flows.import_contacts import ImportCheckpoint, Progress
-    from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
+    from airflow_provider_mail.api.flows.import_contacts import ImportCheckpoint, ImportPlan, Progress
     from airflow_provider_mail.api.flows.validate_rows import Reject
     from airflow_provider_mail.stages import Stage
 

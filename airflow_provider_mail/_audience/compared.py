@@ -63,8 +63,7 @@ if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
     from airflow.sdk import Context
 
-    from airflow_provider_mail.api.flows.import_contacts import Progress
-    from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
+    from airflow_provider_mail.api.flows.import_contacts import ImportPlan, Progress
     from airflow_provider_mail.api.flows.validate_rows import Reject
 
 DUE = "everybody is due"

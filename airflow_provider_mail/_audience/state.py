@@ -26,7 +26,7 @@ from airflow_provider_mail.version_compat import AirflowException
 
 if TYPE_CHECKING:
     from airflow_provider_mail.api.config import ClientConfig
-    from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
+    from airflow_provider_mail.api.flows.import_contacts import ImportPlan
 
 VERSION = 2
 """Of the stored shapes. Everybody is sent if the state has another one."""

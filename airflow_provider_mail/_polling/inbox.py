@@ -23,7 +23,7 @@ from airflow_provider_mail._polling.shared_poller import (
     result_or_error,
 )
 from airflow_provider_mail.api.errors import MailConfigError, MailConnectError, MailError
-from airflow_provider_mail.api.flows.polling import PollDecision, PollErrorBudget, WaitStatus
+from airflow_provider_mail.api.flows.waits import PollDecision, PollErrorBudget, WaitStatus
 from airflow_provider_mail.version_compat import use_connection
 from airflow_provider_mail.warehouse.errors import WarehouseError, connect_error_message, safe_message
 from airflow_provider_mail.warehouse.time_limit import Reading, aread, read_within

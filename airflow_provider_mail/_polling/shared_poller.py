@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from airflow_provider_mail.api._core.pacing import RESOLUTION
 from airflow_provider_mail.api.errors import MailError
-from airflow_provider_mail.api.flows.polling import PollDecision, StatusLog, WaitStatus
+from airflow_provider_mail.api.flows.waits import PollDecision, StatusLog, WaitStatus
 
 SETTLE_SECONDS = 5.0
 """Minimum seconds before the first poll: a trigger that fires before the scheduler has recorded the deferral can fail

@@ -1,7 +1,7 @@
 """Checks arguments as soon as they are known: literal values when the DAG file is parsed, rendered ones at task start.
 
 ``rules.ARGUMENTS`` has the rule of each argument; its default in the signature of ``__init__`` shows whether it may be
-``None``.
+``None``. How template fields are rendered, which values are missing in them, and which ones Airflow must not show.
 """
 
 from __future__ import annotations
@@ -10,12 +10,17 @@ import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from datetime import timedelta
-from functools import cache, wraps
-from typing import Any, ClassVar, Self, TypeVar, cast
+from functools import cache, partial, wraps
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast
 
 from airflow.sdk import XComArg
 
 from airflow_provider_mail._task.rules import ARGUMENTS, SEEN_ARGUMENTS, Rule
+from airflow_provider_mail.version_compat import RendersFields
+
+if TYPE_CHECKING:
+    import jinja2
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -156,10 +161,10 @@ def read_rendered(owner: type, name: str, template: Any, value: Any) -> tuple[An
 
 def _missing(rule: Rule, template: Any, value: Any) -> str | None:
     """Return the path in the argument of a value that rendered to nothing; ``None`` if there is none."""
-    from airflow_provider_mail.api._core.fields import is_nothing
-
     if is_known(template):
         return None
+    from airflow_provider_mail.api._core.fields import is_nothing
+
     # Blank text may be meant, such as a tab between values.
     if value in (None, "", "None") if rule.is_any_text else is_nothing(value):
         return ""
@@ -255,3 +260,289 @@ def set_upstream_of_groups(task: Any, values: Mapping[str, Any]) -> None:
     for group in values.values():
         if isinstance(group, ArgumentGroup):
             XComArg.apply_upstream_relationship(task, [getattr(group, name) for name in group.template_fields])
+
+
+INCOMPLETE = "an expression of its template has no value. Write {{ ... or '' }} where that is meant"
+
+TEXT_FILTERS = frozenset(
+    "capitalize center e escape forceescape indent lower replace safe string striptags title trim truncate upper "  # noqa: SIM905
+    "urlencode urlize wordwrap".split()
+)
+"""Jinja's filters that turn a missing value into the text ``None``."""
+
+
+class RenderingMixin(RendersFields):
+    """Renders the template fields of a task one by one, and checks the values as if the DAG file had given them."""
+
+    _renders_text = False
+    _rendered_problems: tuple[str, ...] = ()
+    _incomplete: Collection[str] = ()
+    """The arguments in whose templates an expression had no value."""
+
+    def render_fields(self, names: Iterable[str], context: Any, jinja_env: Any, seen_oids: set[int]) -> None:
+        """Render argument by argument, so that an error names the argument and what to write instead.
+
+        Unlike Airflow 3.0, keep a value that is empty once it is rendered.
+        """
+        self._rendered_problems = ()
+
+        def rendered(owner: type, name: str, path: str, template: Any) -> Any:
+            return self._rendered(owner, name, path, template, context, jinja_env, seen_oids)
+
+        for name in names:
+            value = getattr(self, name, None)
+            if isinstance(value, ArgumentGroup):
+                group = {field: getattr(value, field) for field in value.template_fields}
+                group = {field: rendered(type(value), field, f"{name}.{field}", item) for field, item in group.items()}
+                if not self._rendered_problems:  # The group would reject them, too.
+                    setattr(self, name, value.rendered(group))
+            elif not is_empty(value):
+                setattr(self, name, rendered(type(self), name, name, value))
+
+    def pre_execute(self, context: Any) -> None:
+        """Fail the task when rendered arguments are wrong: not while they are rendered, so that Airflow shows them.
+
+        :raises AirflowFailException: naming each argument that is wrong.
+        """
+        if self._rendered_problems:
+            from airflow_provider_mail.version_compat import AirflowFailException
+
+            raise AirflowFailException("; ".join(self._rendered_problems))
+        super().pre_execute(context)  # type: ignore[misc]
+
+    def _rendered(
+        self, owner: type, name: str, path: str, template: Any, context: Any, jinja_env: Any, seen_oids: set[int]
+    ) -> Any:
+        """Render an argument, and check it as if the DAG file had given the value.
+
+        :param owner: the class that declares it: that of the task, or of a group.
+        :param path: of the argument, for messages.
+        """
+        self._renders_text = stays_text(owner, name, template)
+        noted = set(self._incomplete) - {path}
+        environment = jinja_env
+        if must_be_complete(owner, name):
+            environment = noting_environment(jinja_env, partial(noted.add, path))
+        try:
+            rendered = self.render_template(template, context, environment, seen_oids)  # type: ignore[attr-defined]
+        except Exception as error:
+            from airflow_provider_mail.version_compat import AirflowFailException
+
+            if advice := template_advice(path, error):
+                raise AirflowFailException(advice) from None
+            raise
+        finally:
+            self._renders_text = False
+        self._incomplete = frozenset(noted)
+        if problem := missing_parts(template, context):
+            self._rendered_problems = (*self._rendered_problems, f"{path}: {problem}")
+            return rendered
+        written, plain = (item.value if isinstance(item, RedactedValue) else item for item in (template, rendered))
+        value, problem = read_rendered(owner, name, written, plain)
+        is_left_out = value is None and name not in SEEN_ARGUMENTS
+        if path in self._incomplete and not is_left_out and not may_be_blank(owner, name):
+            problem = (problem if isinstance(written, str) else None) or INCOMPLETE
+        if problem:
+            self._rendered_problems = (*self._rendered_problems, f"{path}: {problem}")
+        return rendered if problem or value is plain else value
+
+    def _render(self, template: Any, context: Any, dag: Any = None) -> Any:
+        """Render a template; text stays text also with ``render_template_as_native_obj``.
+
+        With it, Airflow evaluates the rendered text as Python: ``20260131`` would become a number, ``1e5`` 100000.0.
+        """
+        from jinja2.nativetypes import NativeEnvironment
+
+        if not self._renders_text or not isinstance(template.environment, NativeEnvironment):
+            return super()._render(template, context, dag)  # type: ignore[misc]
+        parts = list(template.generate(context))
+        if len(parts) == 1 and (parts[0] is None or isinstance(parts[0], Mapping | list | tuple)):
+            return parts[0]
+        return "".join(map(str, parts))
+
+
+class RedactedValue:
+    """Wrapper that Airflow stores and shows as the number of values, not as the values."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __str__(self) -> str:
+        if isinstance(self.value, list | tuple):
+            return f"not shown ({len(self.value)})"
+        if callable(self.value):
+            return f"from {getattr(self.value, '__qualname__', type(self.value).__name__)}"
+        return "not shown"
+
+
+class RedactedField:
+    """Template field whose value becomes a :class:`RedactedValue` when Airflow has rendered it.
+
+    Airflow stores rendered fields and shows them in its UI, which must not show addresses. A function is wrapped
+    immediately: Airflow would call it while rendering (3.3), or store its memory address, which differs in every
+    process (3.0).
+    """
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = f"_{name}"
+
+    def __get__(self, operator: Any, owner: type) -> Any:
+        return self if operator is None else operator.__dict__[self._name]
+
+    def __set__(self, operator: Any, value: Any) -> None:
+        # The first value is set by `__init__`, the next one by the rendering.
+        rendered = self._name in operator.__dict__
+        hide = rendered or callable(value) or isinstance(value, Iterator)
+        operator.__dict__[self._name] = RedactedValue(value) if hide and not isinstance(value, RedactedValue) else value
+
+
+def is_empty(value: Any) -> bool:
+    """Whether there is nothing to render; not a value that cannot say so, such as an array."""
+    return value is None or (isinstance(value, str | list | tuple | Mapping) and not value)
+
+
+def unwrap(operator: Any, value: Any, context: Any) -> Any:
+    """Return the value of a template field, redacted or not."""
+    return value.value if isinstance(value, RedactedValue) else value
+
+
+def blank_values(argument: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Yield the path and the description of each missing or blank value.
+
+    :param argument: the name of the argument, at the beginning of each path.
+    """
+    from airflow_provider_mail.api._core.fields import NOTHING, is_blank, is_blank_html
+
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if key == "name" and item == "" and "email" in value:
+                continue  # Without a name, recipients see the address.
+            yield from blank_values(f"{argument}.{key}", item)
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from blank_values(f"{argument}[{index}]", item)
+    elif value is None:
+        yield argument, "is None"
+    elif isinstance(value, str):
+        if value.strip() in NOTHING:
+            yield argument, f"is the text {value.strip()!r}"
+        elif is_blank(value):
+            yield argument, "is empty" if not value else "is blank"
+        elif SEEN_ARGUMENTS.get(argument) == "html" and is_blank_html(value):
+            yield argument, "shows nothing"
+
+
+def newly_blank(argument: str, written: Any, rendered: Any) -> Iterator[tuple[str, str]]:
+    """Yield the path and the description of each value that rendering has made missing or blank.
+
+    ``"None"`` as the value of an argument and an empty value in a dictionary are intended if the DAG file itself has
+    them. Lists and dictionaries are searched only if the DAG file has them: the output of another task may contain any
+    values.
+    """
+    from airflow_provider_mail.api._core.fields import NOTHING
+
+    searched = isinstance(written, Mapping | list | tuple)
+    intended = {path for path, _ in blank_values(argument, written)}
+    if SEEN_ARGUMENTS.get(argument) in ("html", "text") and str(written).strip() not in NOTHING:
+        intended.clear()
+    for path, problem in blank_values(argument, rendered):
+        if path not in intended and (searched or path == argument):
+            yield path, problem
+
+
+def noting_environment(environment: jinja2.Environment, note: Callable[[], None]) -> jinja2.Environment:
+    """Return a Jinja environment that notes each expression without a value, also in the middle of a text.
+
+    An expression that is not evaluated, such as one in the other branch of an ``if``, is not noted. If the DAG sets
+    ``finalize``, the DAG itself decides what ``None`` renders to: its environment is returned unchanged.
+    """
+    import jinja2
+    from jinja2 import nodes
+
+    from airflow_provider_mail.api._core.fields import NOTHING
+
+    if environment.finalize is not None:
+        return environment
+
+    # Takes the context so that Jinja does not evaluate constants when it compiles a template.
+    @jinja2.pass_context
+    def finalize(context: Any, value: Any, has_default: bool = False) -> Any:
+        # Not for jinja2.DebugUndefined, which leaves tags to the service.
+        undefined = isinstance(value, jinja2.Undefined) and not str(value) and not has_default
+        if (
+            value is None
+            or undefined
+            or (not isinstance(value, str | Mapping | list | tuple | set) and str(value) in NOTHING)
+        ):
+            note()
+        return value
+
+    def note_inside(expression: nodes.Expr, *, has_default: bool = False) -> None:
+        """Note missing values that an operator or a filter turns into text, if that text is rendered.
+
+        Conditions, comparisons and arguments are not rendered.
+        """
+
+        def noted(part: nodes.Expr) -> nodes.Expr:
+            note_inside(part, has_default=has_default)
+            arguments = [part, nodes.Const(has_default)]
+            return nodes.Call(nodes.EnvironmentAttribute("finalize"), arguments, [], None, None)
+
+        match expression:
+            case nodes.Concat():
+                expression.nodes = [*map(noted, expression.nodes)]
+            case nodes.CondExpr(expr1=first, expr2=second):
+                note_inside(first, has_default=has_default)
+                if second is not None:
+                    note_inside(second, has_default=has_default)
+            case nodes.Or(left=first, right=second):
+                note_inside(first, has_default=True)
+                note_inside(second, has_default=has_default)
+            case nodes.Filter(name="replace", args=[nodes.Const(value=old), *_]) if old in NOTHING:
+                pass
+            case nodes.Filter(name=name, node=nodes.Expr() as first) if name in TEXT_FILTERS:
+                expression.node = noted(first)
+            case nodes.Filter(name="default" | "d", node=nodes.Expr() as first):
+                note_inside(first, has_default=True)
+
+    class Generator(environment.code_generator_class):  # type: ignore[misc, name-defined]
+        def visit_Output(self, node: nodes.Output, frame: Any) -> None:
+            for expression in node.nodes:
+                note_inside(expression)
+            super().visit_Output(node, frame)
+
+        def visit_Assign(self, node: nodes.Assign, frame: Any) -> None:
+            # The result of a filter may be meant for a comparison.
+            if isinstance(node.node, nodes.Concat):
+                note_inside(node.node)
+            super().visit_Assign(node, frame)
+
+    # Code that was compiled for one environment must not run in the other.
+    noting = environment.overlay(finalize=finalize, bytecode_cache=None)
+    noting.code_generator_class = Generator
+    return noting
+
+
+def template_advice(field: str, error: Exception) -> str:
+    """Return how to write a tag of the service that Airflow tried to render; empty for any other error."""
+    import jinja2
+
+    if isinstance(error, jinja2.TemplateSyntaxError):
+        return (
+            f"{field}: line {error.lineno} is no template: {error.message}. What the service is to fill in, such as "
+            "{{first name}}, is written {% raw %}{{first name}}{% endraw %}"
+        )
+    if isinstance(error, jinja2.TemplateNotFound):
+        return (
+            f"{field}: there is no file {error.name!r} in the folder of the DAG or its template_searchpath. For a text "
+            "that ends like the name of a file, add a space"
+        )
+    if isinstance(error, jinja2.UndefinedError):
+        quoted, undefined, _ = str(error.message).partition(" is undefined")
+        name = quoted.strip("'")
+        if undefined and name.isidentifier():
+            return (
+                f"{field}: {{{{{name}}}}} is undefined: Airflow has no value of that name. If it is a tag that the "
+                f"service is to fill in, write {{% raw %}}{{{{{name}}}}}{{% endraw %}}"
+            )
+    return ""

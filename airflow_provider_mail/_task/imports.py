@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail._task.rejects import RejectSpool
     from airflow_provider_mail.api.config import ClientConfig
-    from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
+    from airflow_provider_mail.api.flows.import_contacts import ImportPlan
     from airflow_provider_mail.api.flows.validate_rows import CheckedRows
 
 CHECKPOINT_KEY = "airflow_provider_mail.imported"

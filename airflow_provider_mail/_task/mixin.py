@@ -18,14 +18,17 @@ from airflow.sdk import XComArg
 from airflow.sdk.definitions.mappedoperator import OperatorPartial
 
 from airflow_provider_mail._task.checks import (
+    INCOMPLETE,
     PACKAGE,
+    RenderingMixin,
     argument_error,
     declared,
     is_empty_option,
+    newly_blank,
     problems,
     set_upstream_of_groups,
+    unwrap,
 )
-from airflow_provider_mail._task.rendering import INCOMPLETE, RenderingMixin, newly_blank, unwrap
 from airflow_provider_mail._task.rules import SEEN_ARGUMENTS, Rule
 from airflow_provider_mail.version_compat import is_from_mapped, mark_expanded
 

@@ -70,9 +70,8 @@ if TYPE_CHECKING:
         stop_campaigns,
     )
     from airflow_provider_mail.api.flows.create_campaign import create_campaign
-    from airflow_provider_mail.api.flows.import_contacts import Progress, import_contacts
+    from airflow_provider_mail.api.flows.import_contacts import ImportPlan, Progress, import_contacts
     from airflow_provider_mail.api.flows.statistics import campaign_stats, transactional_stats
-    from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
     from airflow_provider_mail.api.flows.validate_rows import Reject
     from airflow_provider_mail.api.lists import AddList, ContactList, DeleteList, GetLists, find_list
     from airflow_provider_mail.api.oauth import GetToken, authorize_url
@@ -116,9 +115,8 @@ _NAMES = {
     "events": "EventCode MailEvent parse_push",
     "flows.cancel_campaign": "Cancellation StopResult cancel_campaign scheduled_campaigns stop_campaigns",
     "flows.create_campaign": "create_campaign",
-    "flows.import_contacts": "Progress import_contacts",
+    "flows.import_contacts": "ImportPlan Progress import_contacts",
     "flows.statistics": "campaign_stats transactional_stats",
-    "flows.upload_chunks": "ImportPlan",
     "flows.validate_rows": "Reject",
     "lists": "AddList ContactList DeleteList GetLists find_list",
     "oauth": "GetToken authorize_url",

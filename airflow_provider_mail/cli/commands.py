@@ -27,8 +27,7 @@ from airflow_provider_mail._task.storage import sql_hook
 from airflow_provider_mail.api.campaigns import Campaign, GetCampaigns, MailStats, MailStatus
 from airflow_provider_mail.api.errors import MailConfigError, MailError
 from airflow_provider_mail.api.flows.cancel_campaign import scheduled_campaigns
-from airflow_provider_mail.api.flows.polling import PollErrorBudget, Polls, WaitStatus
-from airflow_provider_mail.api.flows.waits import CampaignWait
+from airflow_provider_mail.api.flows.waits import CampaignWait, PollErrorBudget, Polls, WaitStatus
 from airflow_provider_mail.hold import SETTLE_SECONDS, release_hold, set_hold
 from airflow_provider_mail.hold import stop as stop_campaigns
 from airflow_provider_mail.hooks.mail import MailHook

@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail.api.config import ClientConfig
     from airflow_provider_mail.api.contacts import Contact
     from airflow_provider_mail.api.flows.campaign_checks import CampaignCaps
-    from airflow_provider_mail.api.flows.import_contacts import Progress
-    from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
+    from airflow_provider_mail.api.flows.import_contacts import ImportPlan, Progress
     from airflow_provider_mail.api.flows.validate_rows import Reject, Row
 
 __all__ = ["MailHook"]

@@ -128,7 +128,7 @@ class MailNotifier(BaseNotifier):
         """
         import jinja2
 
-        from airflow_provider_mail._task.rendering import noting_environment
+        from airflow_provider_mail._task.checks import noting_environment
         from airflow_provider_mail.api._core.fields import is_nothing
 
         known: Any = {"dag": None, **context}

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.checks import argument_error
+from airflow_provider_mail._task.checks import argument_error, unwrap
 from airflow_provider_mail._task.mixin import MailTaskMixin, task_instance_name
-from airflow_provider_mail._task.rendering import unwrap
 from airflow_provider_mail._task.rules import list_names
 from airflow_provider_mail.version_compat import AirflowFailException
 

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail._task.import_rows import Source
     from airflow_provider_mail._task.imports import ImportProgress, StoredImportCheckpoint
     from airflow_provider_mail._task.rejects import RejectSpool
-    from airflow_provider_mail.api.flows.import_contacts import ImportCheckpoint, Progress, SelectedRows
-    from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
+    from airflow_provider_mail.api.flows.import_contacts import ImportCheckpoint, ImportPlan, Progress, SelectedRows
     from airflow_provider_mail.api.flows.validate_rows import Reject
     from airflow_provider_mail.lineage import Data
     from airflow_provider_mail.stages import Stage
@@ -299,7 +298,7 @@ class BaseContactImportOperator(MailLineage, SendGuardMixin, BaseInterruptibleOp
     ) -> tuple[list[int], ImportPlan]:
         """Return the positions of the values that are sent, and the plan with their properties."""
         from airflow_provider_mail.api import contacts
-        from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
+        from airflow_provider_mail.api.flows.import_contacts import ImportPlan
 
         twice = [column for column in mapping if columns.count(column) > 1]
         if twice:

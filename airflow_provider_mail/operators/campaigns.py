@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail.api._core.requests import Client
     from airflow_provider_mail.api.campaigns import CreateCampaign, DeleteCampaign
     from airflow_provider_mail.api.flows.create_once import Creation
-    from airflow_provider_mail.api.flows.polling import PollDecision, PollErrorBudget
-    from airflow_provider_mail.api.flows.waits import CampaignWait, PollResult
+    from airflow_provider_mail.api.flows.waits import CampaignWait, PollDecision, PollErrorBudget, PollResult
     from airflow_provider_mail.send_window import SendWindow
     from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 
@@ -346,7 +345,7 @@ class MailCreateCampaignOperator(MailLineage, SendGuardMixin, WaitingMixin, Base
         :raises AirflowException: when the polls failed for too long, or the wait timed out.
         """
         from airflow_provider_mail.api.errors import MailError
-        from airflow_provider_mail.api.flows.polling import WaitStatus
+        from airflow_provider_mail.api.flows.waits import WaitStatus
 
         self._awaited, self._guid = creation.mail_name, creation.guid
         # The send date is in the service's time.

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, Unpack
 
+from airflow_provider_mail._task.checks import RedactedField, unwrap
 from airflow_provider_mail._task.mixin import OnEmpty, Templated
-from airflow_provider_mail._task.rendering import RedactedField, unwrap
 from airflow_provider_mail._task.rules import rows_problem, text
 from airflow_provider_mail.operators._base import BaseMailOperator, BaseNamedOperator
 from airflow_provider_mail.operators._contact_import import (

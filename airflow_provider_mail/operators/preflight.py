@@ -7,8 +7,8 @@ from dataclasses import asdict, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 
+from airflow_provider_mail._task.checks import unwrap
 from airflow_provider_mail._task.mixin import Templated
-from airflow_provider_mail._task.rendering import unwrap
 from airflow_provider_mail.operators._base import BaseCampaignOperator
 from airflow_provider_mail.version_compat import AirflowFailException
 

@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, Unpack
 
+from airflow_provider_mail._task.checks import RedactedField, unwrap
 from airflow_provider_mail._task.mixin import OnEmpty, SendGuardMixin, Templated, task_instance_name
-from airflow_provider_mail._task.rendering import RedactedField, unwrap
 from airflow_provider_mail._task.rules import rows_problem
 from airflow_provider_mail.operators._base import BaseInterruptibleOperator
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException, AirflowSkipException

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 
+from airflow_provider_mail._task.checks import RedactedField, unwrap
 from airflow_provider_mail._task.mixin import Templated
-from airflow_provider_mail._task.rendering import RedactedField, unwrap
 from airflow_provider_mail.operators._base import BaseMailOperator
 
 if TYPE_CHECKING:

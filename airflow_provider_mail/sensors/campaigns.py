@@ -7,15 +7,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Unpack
 
 from airflow_provider_mail._task.mixin import Templated
+from airflow_provider_mail._task.waiting import DEFERRABLE, TIMEOUT, BaseWaitSensor
 from airflow_provider_mail.links import MailCampaignLink, push_campaign_link
-from airflow_provider_mail.sensors._base import DEFERRABLE, TIMEOUT, BaseWaitSensor
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.airflow_arguments import SensorArguments
-    from airflow_provider_mail.api.flows.polling import PollErrorBudget
-    from airflow_provider_mail.api.flows.waits import CampaignWait, PollResult
+    from airflow_provider_mail.api.flows.waits import CampaignWait, PollErrorBudget, PollResult
     from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 
 __all__ = ["MailCampaignSensor"]

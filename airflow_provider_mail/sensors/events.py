@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Unpack
 
 from airflow_provider_mail._task.mixin import Templated
-from airflow_provider_mail.sensors._base import DEFERRABLE, TIMEOUT, BaseWaitSensor
+from airflow_provider_mail._task.waiting import DEFERRABLE, TIMEOUT, BaseWaitSensor
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail._polling.inbox import InboxReader, InboxWait
     from airflow_provider_mail._task.airflow_arguments import SensorArguments
     from airflow_provider_mail.api.errors import MailError
-    from airflow_provider_mail.api.flows.polling import PollErrorBudget
+    from airflow_provider_mail.api.flows.waits import PollErrorBudget
     from airflow_provider_mail.triggers.events import MailInboxTrigger
 
 __all__ = ["MailInboxSensor"]

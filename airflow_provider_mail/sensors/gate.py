@@ -7,7 +7,7 @@ from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, Unpack
 
 from airflow_provider_mail._task.mixin import Templated
-from airflow_provider_mail.sensors._base import DEFERRABLE, TIMEOUT
+from airflow_provider_mail._task.waiting import DEFERRABLE, TIMEOUT
 from airflow_provider_mail.sensors.stats import MailStatsSettledSensor
 from airflow_provider_mail.version_compat import AIRFLOW_V_3_1_PLUS, AirflowFailException, AirflowSkipException
 

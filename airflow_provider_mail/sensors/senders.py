@@ -6,15 +6,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Unpack
 
 from airflow_provider_mail._task.mixin import Templated
-from airflow_provider_mail.sensors._base import DEFERRABLE, TIMEOUT, BaseWaitSensor
+from airflow_provider_mail._task.waiting import DEFERRABLE, TIMEOUT, BaseWaitSensor
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.airflow_arguments import SensorArguments
     from airflow_provider_mail.api.errors import MailError
-    from airflow_provider_mail.api.flows.polling import PollErrorBudget
-    from airflow_provider_mail.api.flows.waits import SenderWait
+    from airflow_provider_mail.api.flows.waits import PollErrorBudget, SenderWait
     from airflow_provider_mail.api.senders import Checks
     from airflow_provider_mail.triggers.senders import MailSenderTrigger
 

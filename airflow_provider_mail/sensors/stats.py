@@ -7,15 +7,19 @@ from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, Unpack
 
 from airflow_provider_mail._task.mixin import Templated
-from airflow_provider_mail.sensors._base import DEFERRABLE, TIMEOUT, BaseWaitSensor
+from airflow_provider_mail._task.waiting import DEFERRABLE, TIMEOUT, BaseWaitSensor
 from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.airflow_arguments import SensorArguments
-    from airflow_provider_mail.api.flows.polling import PollDecision, PollErrorBudget
-    from airflow_provider_mail.api.flows.waits import StatsPollResult, StatsStabilityTracker
+    from airflow_provider_mail.api.flows.waits import (
+        PollDecision,
+        PollErrorBudget,
+        StatsPollResult,
+        StatsStabilityTracker,
+    )
     from airflow_provider_mail.triggers.stats import MailStatsSettledTrigger
 
 __all__ = ["MailStatsSettledSensor"]
@@ -127,7 +131,7 @@ class MailStatsSettledSensor(BaseWaitSensor):
         return self.ask(find_stats, self.mail_name, self._wait.days(*self._days, time.time() + self.clock_offset))
 
     def absent_decision(self) -> PollDecision | None:
-        from airflow_provider_mail.api.flows.polling import PollDecision, WaitStatus
+        from airflow_provider_mail.api.flows.waits import PollDecision, WaitStatus
 
         decision = super().absent_decision()
         if decision is not None or not self._wait.is_unknown(time.time()) or self._has_campaign():

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
+from airflow_provider_mail._task.checks import RedactedField, unwrap
 from airflow_provider_mail._task.mixin import OnEmpty, Templated
-from airflow_provider_mail._task.rendering import RedactedField, unwrap
 from airflow_provider_mail._task.storage import SqlTask, check_tables
 from airflow_provider_mail.lineage import SqlQuery
 from airflow_provider_mail.operators._contact_import import (

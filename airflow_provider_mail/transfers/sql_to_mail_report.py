@@ -8,8 +8,8 @@ from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
+from airflow_provider_mail._task.checks import RedactedField, unwrap
 from airflow_provider_mail._task.mixin import OnEmpty, SendGuardMixin, Templated, task_instance_name
-from airflow_provider_mail._task.rendering import RedactedField, unwrap
 from airflow_provider_mail.operators.transactional import BaseSendOperator, OnAmbiguous, OnUnfilledTag
 from airflow_provider_mail.transfers.sql_to_mail import SqlSource
 

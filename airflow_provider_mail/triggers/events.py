@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail.triggers._base import BaseWaitTrigger
+from airflow_provider_mail.triggers.campaigns import BaseWaitTrigger
 
 if TYPE_CHECKING:
     from airflow_provider_mail._polling.shared_poller import SharedPoller, WaitSubscription
-    from airflow_provider_mail.api.flows.polling import PollErrorBudget
+    from airflow_provider_mail.api.flows.waits import PollErrorBudget
 
 __all__ = ["MailInboxTrigger"]
 

@@ -6,11 +6,11 @@ import time
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail.triggers._base import BaseWaitTrigger
+from airflow_provider_mail.triggers.campaigns import BaseWaitTrigger
 
 if TYPE_CHECKING:
     from airflow_provider_mail._polling.shared_poller import SharedPoller, WaitSubscription
-    from airflow_provider_mail.api.flows.polling import PollDecision, PollErrorBudget
+    from airflow_provider_mail.api.flows.waits import PollDecision, PollErrorBudget
 
 __all__ = ["MailStatsSettledTrigger"]
 

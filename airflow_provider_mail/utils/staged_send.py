@@ -9,10 +9,10 @@ from airflow.sdk import TaskGroup, task
 
 from airflow_provider_mail._task.checks import checked
 from airflow_provider_mail._task.rules import FUNCTION, MAPPING, STAGES, TEXT, choice, number
+from airflow_provider_mail._task.waiting import DEFERRABLE
 from airflow_provider_mail.operators._contact_import import BaseContactImportOperator
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.compare import MailCompareCampaignsOperator
-from airflow_provider_mail.sensors._base import DEFERRABLE
 from airflow_provider_mail.sensors.gate import MailStatsGateSensor
 from airflow_provider_mail.sensors.stats import MailStatsSettledSensor
 from airflow_provider_mail.stages import Stage, divide

@@ -20,7 +20,6 @@ AREAS = {
     "Arguments and templates": (
         "_task/rules",
         "_task/checks",
-        "_task/rendering",
         "_task/mixin",
         "_task/airflow",
         "arguments",
@@ -40,7 +39,6 @@ AREAS = {
         "_task/storage",
         "warehouse/read",
         "api/flows/import",
-        "api/flows/upload",
         "api/flows/validate",
     ),
     "Campaigns, stages and gates": (
@@ -67,7 +65,7 @@ AREAS = {
         "api/transactional",
         "memory",
     ),
-    "Waits": ("sensors", "triggers", "_polling", "_task/waiting", "api/flows/waits", "api/flows/polling"),
+    "Waits": ("sensors", "triggers", "_polling", "_task/waiting", "api/flows/waits"),
     "Tables and files": (
         "warehouse",
         "transfers/mail_to",
@@ -90,7 +88,7 @@ AREAS = {
 }
 """Titles, and the beginnings of the paths of their modules; the first that fits is taken."""
 
-DESCRIBE = ("_task/rules", "_task/rendering", "api/config", "api/_core/fields", "operators/_base")
+DESCRIBE = ("_task/rules", "_task/checks", "api/config", "api/_core/fields", "operators/_base")
 """Modules with functions that return what is wrong, and with texts in dictionaries: others raise it, behind a name."""
 
 AT_ONCE = {"AirflowFailException", "SystemExit", "ValueError", "TypeError"}

@@ -19,8 +19,7 @@ from airflow_provider_mail.api.errors import (
     MailRejectedError,
     MailValidationError,
 )
-from airflow_provider_mail.api.flows.import_contacts import Progress, import_contacts
-from airflow_provider_mail.api.flows.upload_chunks import MAX_REJECTED_ROWS, ImportPlan
+from airflow_provider_mail.api.flows.import_contacts import MAX_REJECTED_ROWS, ImportPlan, Progress, import_contacts
 from airflow_provider_mail.api.flows.validate_rows import CheckedRows, Reject, Row
 from airflow_provider_mail.warehouse.rows import batched
 from mail_emulator import Emulator

@@ -16,24 +16,22 @@ from airflow_provider_mail.api.errors import (
     MailAuthError,
     MailServerError,
 )
-from airflow_provider_mail.api.flows.polling import (
+from airflow_provider_mail.api.flows.waits import (
     HEARTBEAT_SECONDS,
     MAX_POLL_ERRORS,
-    PollDecision,
-    PollErrorBudget,
-    Polls,
-    StatusLog,
-    WaitStatus,
-    status_line,
-)
-from airflow_provider_mail.api.flows.waits import (
     MAX_SCHEDULED_PAUSE,
     MAX_STATS_PAUSE,
     CampaignWait,
+    PollDecision,
+    PollErrorBudget,
     PollResult,
+    Polls,
     StatsPollResult,
     StatsStabilityTracker,
+    StatusLog,
+    WaitStatus,
     find_stats,
+    status_line,
 )
 from mail_emulator import Emulator
 from tests.machines.waiting_model import CONFIRM_SECONDS

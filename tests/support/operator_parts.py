@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from airflow_provider_mail import _metrics
-from airflow_provider_mail._task.checks import checked, declared  # noqa: F401
+from airflow_provider_mail._task.checks import (  # noqa: F401
+    checked,
+    declared,
+    unwrap,
+)
 from airflow_provider_mail._task.exceptions import AirflowErrors, without_addresses  # noqa: F401
 from airflow_provider_mail._task.exceptions import log as errors_log  # noqa: F401
-from airflow_provider_mail._task.rendering import unwrap  # noqa: F401
 from airflow_provider_mail._task.rules import ARGUMENTS, SEEN_ARGUMENTS  # noqa: F401
 
 

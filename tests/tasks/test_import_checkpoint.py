@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail.api.config import ClientConfig
-from airflow_provider_mail.api.flows.upload_chunks import ImportPlan
+from airflow_provider_mail.api.flows.import_contacts import ImportPlan
 from airflow_provider_mail.api.flows.validate_rows import CheckedRows
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.operators.lists import MailDeleteListOperator

@@ -32,11 +32,11 @@ KILLED = {
     **{f"gate_{stage}": "gate" for stage in ("canary", "early")},
 }
 TRACED = (
-    "operators/_contact_import.py", "operators/_base.py", "operators/campaigns.py", "sensors/_base.py",
+    "operators/_contact_import.py", "operators/_base.py", "operators/campaigns.py",
     "sensors/gate.py", "sensors/stats.py", "_audience/audience.py", "_task/mixin.py", "_task/state.py",
     "_task/waiting.py", "api/_core/transport.py", "api/client.py", "api/flows/campaign_checks.py",
     "api/flows/create_campaign.py", "api/flows/create_once.py", "api/flows/import_contacts.py",
-    "api/flows/polling.py", "api/flows/upload_chunks.py",
+    "api/flows/waits.py",
 )  # fmt: skip
 
 
