@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.api.errors import MailError, MailHeldError
-from airflow_provider_mail.version_compat import ASKING, ask_supervisor
+from airflow_provider_mail.version_compat import AIRFLOW_V_3_2_PLUS, ASKING, ask_supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +42,8 @@ OVERWRITE_SECONDS = 0.5
 MAX_WRITES = 10
 """Attempts to store a hold, each of which another process may overwrite."""
 
-RELEASE = "release it with `airflow mail release` (before Airflow 3.2: python -m airflow_provider_mail release)"
+RELEASE = f"{'airflow mail' if AIRFLOW_V_3_2_PLUS else 'python -m airflow_provider_mail'} release"
+"""The command that releases a hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +63,14 @@ class Hold:
 
     def __str__(self) -> str:
         return f"set by {self.set_by} at {self.set_at}{f': {self.reason}' if self.reason else ''}"
+
+    @property
+    def since(self) -> datetime | None:
+        """When it was set; ``None`` where a person wrote the Variable."""
+        try:
+            return datetime.fromisoformat(self.set_at)
+        except ValueError:
+            return None
 
     @property
     def held(self) -> str:
@@ -143,7 +152,8 @@ class HoldCheck:
                 ) from error
             if hold is not None:
                 raise MailHeldError(
-                    f"{hold.held} is held, {hold}. This request was not sent. To go on, {RELEASE}, then clear the task",
+                    f"{hold.held} is held, {hold}. This request was not sent. To go on, release it with "
+                    f"`{RELEASE}`, then clear the task",
                     operation=operation,
                 )
             self._released_until = began + FRESH_SECONDS

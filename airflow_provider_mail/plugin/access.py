@@ -102,6 +102,12 @@ def task_address(dag_id: str, task_id: str, run_id: str, map_index: int) -> str:
     return f"{base_path()}/dags/{quote(dag_id)}/runs/{quote(run_id, safe='')}/tasks/{quote(task_id)}{mapped}"
 
 
+def step_name(task: Task) -> str:
+    """Return what the page calls a task instance; engineers find the run beside it."""
+    dag_id, task_id, _, map_index = task
+    return f"{task_id}{f' [{map_index}]' if map_index >= 0 else ''} of {dag_id}"
+
+
 def platform_url(account: str, campaign: Campaign) -> str:
     """Return the address of a campaign on the platform; empty unless its connection has a ``campaign_url``."""
     try:
@@ -151,13 +157,11 @@ _AWAITED = {
 class Wait:
     """A task that waits.
 
-    :param task: the task instance, as ``dag/task/run`` with the map index of a mapped task.
     :param mail_name: the campaign that it waits for, if it is one.
     :param deadline: when it gives up; ``None`` for never.
     """
 
-    task: str
-    address: str
+    task: Task
     until: str
     mail_name: str
     since: datetime.datetime
@@ -211,8 +215,7 @@ def _wait(dag_id: str, task_id: str, run_id: str, map_index: int, trigger: Any) 
     end = arguments.get("end_time")
     deadline = datetime.datetime.fromtimestamp(end, datetime.UTC) if isinstance(end, int | float) else None
     return Wait(
-        task="/".join([dag_id, task_id, run_id, *([] if map_index < 0 else [str(map_index)])]),
-        address=task_address(dag_id, task_id, run_id, map_index),
+        task=(dag_id, task_id, run_id, map_index),
         until=_AWAITED.get(trigger_name, trigger_name),
         mail_name=str(arguments.get("mail_name") or ""),
         since=trigger.created_date,
@@ -257,7 +260,7 @@ def decisions(user: Any) -> Sequence[Decision]:
         rows = [(*row,) for row in session.execute(query)]
     readable = {dag_id: may_read_dag(user, dag_id) for dag_id in {row[0] for row in rows}}
     return [
-        Decision(f"{row[1]} of {row[0]}", f"{task_address(*row[:4])}/required_actions", row[4])
+        Decision(step_name(row[:4]), f"{task_address(*row[:4])}/required_actions", row[4])
         for row in rows
         if readable[row[0]]
     ][:WAITS_LIMIT]
@@ -265,12 +268,13 @@ def decisions(user: Any) -> Sequence[Decision]:
 
 def waits_table(waits: Sequence[Wait]) -> Grid:
     columns = [
-        Column("Step"), Column("Until"), Column("Campaign"), Column("Since", "time"), Column("At most until", "time"),
-        Column("State"),
+        Column("Step"), Column("Run", is_below=True), Column("Until"), Column("Campaign"),
+        Column("Since", "time"), Column("At most until", "time"), Column("State"),
     ]  # fmt: skip
     rows = [
         (
-            Cell(wait.task, href=wait.address, is_outside=True), wait.until, wait.mail_name, wait.since, wait.deadline,
+            Cell(step_name(wait.task), href=task_address(*wait.task), is_outside=True), wait.task[2],
+            wait.until, wait.mail_name, wait.since, wait.deadline,
             Cell("past its time", state="failed") if wait.is_late else Cell("waits"),
         )
         for wait in waits

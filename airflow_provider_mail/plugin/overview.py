@@ -230,7 +230,7 @@ def _events(reader: Reader, now: datetime.datetime) -> Sequence[Finding]:
     count, earliest = reader.since("dead_letters", "received_at", now - RECENT)
     if count:
         text = f"{_of(count, 'event')} of the last seven days could not be read"
-        problems.append(Finding("old", "unread", text, "events#letters", moment(earliest)))
+        problems.append(Finding("old", "unreadable", text, "events#letters", moment(earliest)))
     if reader.has("event_differences"):
         table = reader["event_differences"]
         (row,) = reader.rows(

@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from airflow_provider_mail._config import documentation_url
-from airflow_provider_mail.hold import RELEASE, stored_holds
+from airflow_provider_mail.hold import RELEASE, Holds, stored_holds
 from airflow_provider_mail.plugin import PAGE_PREFIX, base_path, charts
 
 Task: TypeAlias = tuple[str, str, str, int]
@@ -226,13 +226,12 @@ def _shown(context: Any, value: Any, kind: str) -> Any:
     return "" if value is None else value
 
 
-def _hold() -> tuple[str, bool]:
-    """What every page says while mass mail is held, or who released the last hold, and whether it is held."""
+def _holds() -> Holds | None:
+    """What every page shows of holds; ``None`` if they cannot be read."""
     try:
-        holds = stored_holds()
+        return stored_holds()
     except SQLAlchemyError:
-        return "It is not known whether mass mail is held: Airflow's database cannot be read.", True
-    return (f"{holds} To go on, {RELEASE}.", True) if holds.holds else (holds.last_release, False)
+        return None
 
 
 def address(path: str, **query: object) -> str:
@@ -295,7 +294,8 @@ _environment.globals |= {
     "address": address,
     "csv_address": _csv_address,
     "charts": charts,
-    "hold": _hold,
+    "holds": _holds,
+    "release": RELEASE,
     "documentation": documentation_url(),
     "variables": lambda: f"{base_path()}/variables",
     "style": Markup(STATIC["page.css"]),

@@ -14,7 +14,7 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 from sqlalchemy.exc import OperationalError
 
-from airflow_provider_mail.hold import release_hold, set_hold
+from airflow_provider_mail.hold import RELEASE, release_hold, set_hold
 from airflow_provider_mail.plugin import access, render
 from airflow_provider_mail.plugin.reader import TABLES, Reader
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
@@ -315,12 +315,12 @@ def test_waits_of_dags_that_one_may_read(
             session.execute(update(TaskInstance).where(is_it).values(map_index=1 if dag_id == "read" else -1, **state))
     text = text_of(visitor, "waits")
     assert "Steps of Airflow that continue when" in text
-    assert f"unreadable/waits/{runs['unreadable']} the campaign has been sent <b>spring</b>" in text
-    assert f"senders/waits/{runs['senders']} the sender is verified" in text
+    assert f"waits of unreadable Run: {runs['unreadable']} the campaign has been sent <b>spring</b>" in text
+    assert f"waits of senders Run: {runs['senders']} the sender is verified" in text
     assert "read_else" not in text
     may_read_only(monkeypatch, "read")
     page = visitor.get("waits")
-    assert f"read/waits/{runs['read']}/1 the campaign has been sent <b>spring</b>" in Page(page).text
+    assert f"waits [1] of read Run: {runs['read']} the campaign has been sent <b>spring</b>" in Page(page).text
     assert "2026-12-01 00:00" in page
     assert re.search(r'href="/team/airflow/dags/read/runs/[^/]+/tasks/waits/mapped/1"', page)
     assert not [word for word in ("unreadable", "senders", "planted") if word in page]
@@ -354,7 +354,7 @@ def test_many_waits_of_others_hide_none(
         defer("mine", state)
     may_read_only(monkeypatch, "mine")
     text = text_of(visitor, "waits")
-    assert text.count("mine/waits/") == 2
+    assert text.count("waits of mine Run: ") == 2
     assert "of 3" in text
     assert "3 steps wait" in text_of(visitor, "")
     may_read_only(monkeypatch, "none")
@@ -382,9 +382,9 @@ def test_every_page_says_that_mail_is_held_and_by_whom(
         assert_shows(
             visitor,
             path,
-            "All mass mail is held, set by ada on laptop at 2",
+            "All mass mail is held by ada on laptop since 2",
             "wrong price",
-            "release",
+            RELEASE,
             "See the hold in Airflow",
         )
     release_hold()
@@ -442,7 +442,7 @@ def test_a_decision_has_its_button(
                 of_mail = of_run & (TaskInstance.task_id == "send")
                 session.execute(update(TaskInstance).where(of_mail).values(operator="MailCreateCampaignOperator"))
     page = Page(visitor.get(""))
-    assert "for a person approve of newsletter waits until it is approved or rejected" in page.text
+    assert "for a person Step approve of newsletter waits until it is approved or rejected" in page.text
     assert "approve of other" not in page.text
     assert [link for link in page.links() if link.endswith("/required_actions")] == [
         f"/team/airflow/dags/newsletter/runs/{quote(runs['newsletter'], safe='')}/tasks/approve/required_actions"
