@@ -9,29 +9,26 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from itertools import chain, repeat
+from itertools import chain, compress, repeat
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail._audience.audience import MAX_EXAMPLES, Audience, Send, masked
 from airflow_provider_mail._audience.comparison import CHANGED, JOINED, LEFT, RETURNED, Comparison, operation_of
 from airflow_provider_mail._audience.people import states
 from airflow_provider_mail._audience.removal import Removal, deletes_contacts
-from airflow_provider_mail._audience.rows import ACCEPTED, BUCKETS, REJECTED, TO_SEND, People, Rows
+from airflow_provider_mail._audience.rows import ACCEPTED, REJECTED, TO_SEND, People, Rows
 from airflow_provider_mail._audience.sealing import AudienceKey, deployment_digest
 from airflow_provider_mail._audience.state import (
-    GONE,
     IN_DOUBT,
     MAX_RUNS,
     AudienceState,
-    Columns,
+    Changes,
     DamagedStateError,
     Ledger,
-    Step,
-    is_member,
     mapping_of,
     settings_of,
 )
@@ -201,8 +198,8 @@ class ComparedAudience(Audience):
 
     def lists(self) -> dict[str, list[str]]:
         named = self._exact and not self._new_list and not self.task.is_dry_run and self._state is not None
-        excluded = [each.name for each in self._state.ledger.exclusions if each.name] if named and self._state else []
-        return super().lists() | {"repel_list_names": excluded}
+        excluded = self._state.ledger.repel_list_name if named and self._state else ""
+        return super().lists() | {"repel_list_names": [excluded] if excluded else []}
 
     # --- the source and the state ---
 
@@ -290,7 +287,7 @@ class ComparedAudience(Audience):
         if self._mapped and (counts[LEFT] or counts[RETURNED] or state.ledger.excluded):
             # People may move between ranges: one would exclude whom another one has.
             return "people left or came back in this range of the key"
-        names = {state.ledger.send_list_name, *(each.name for each in state.ledger.exclusions)}
+        names = {*state.ledger.list_names}
         moves = counts[JOINED] or counts[RETURNED] or counts[LEFT]
         if moves and names & lists_in_use(self.task.hook.get_conn(), only_scheduled=True):
             return "a campaign is still to be sent to the lists"
@@ -357,7 +354,7 @@ class ComparedAudience(Audience):
     def _operations(self) -> Iterator[tuple[bytes, str]]:
         """Yield what becomes of each person."""
         marks = self._people.marks
-        for each in self._comparison.differences():
+        for each in self._comparison.changes():
             for key, number, before in zip(each.keys, each.numbers, each.befores, strict=True):
                 yield key, "rejected" if marks[number] == REJECTED else operation_of(before)
             yield from zip(each.left, repeat(LEFT), strict=False)
@@ -378,25 +375,22 @@ class ComparedAudience(Audience):
                 send(people.to_send(plan.chunk_size), plan, reject, people)
 
         if not self._reason:
-            people.send_only(each.numbers for each in comparison.differences())
+            people.send_only(each.numbers for each in comparison.changes())
         if state is None or not state.writes:
             send_rows()
             return
         if state.ledger.settings and (TO_SEND in people.marks or comparison.counts[LEFT]):
             # If this process ends, others may change the lists before the next run, which could not tell.
             state.ledger.complete = False
-            joining = comparison.differences() if deletes_contacts(self.task) and not self._reason else ()
+            joining = comparison.changes() if deletes_contacts(self.task) and not self._reason else ()
             # Their contacts are deleted, too, if this process ends and the source does not return them again.
-            state.change(
-                (
-                    each.bucket,
-                    [
-                        (key, None, IN_DOUBT, state.began_at)
-                        for key, before in zip(each.keys, each.befores, strict=True)
-                        if before is None
-                    ],
-                )
-                for each in joining
+            new = (
+                (each.bucket, [*compress(each.keys, (before is None for before in each.befores))]) for each in joining
+            )
+            state.write(
+                Changes(bucket, keys, [None] * len(keys), [IN_DOUBT] * len(keys), [state.began_at] * len(keys))
+                for bucket, keys in new
+                if keys
             )
         removal = Removal(self, state, people, comparison, excludes=self._exact and not self._reason)
         try:
@@ -425,7 +419,7 @@ class ComparedAudience(Audience):
     def _store(self, state: AudienceState, removal: Removal) -> None:
         """Store where everybody is now."""
         if not self._reason:
-            state.change(self._steps(state, removal))
+            state.write(self._changes(state, removal))
             return
         ledger = Ledger(
             settings=self._settings,
@@ -436,60 +430,37 @@ class ComparedAudience(Audience):
             runs=state.ledger.runs,
             recent=state.ledger.recent,
         )
-        state.replace(self._everybody(state, removal), ledger)
+        state.write(self._changes(state, removal), ledger)
 
-    def _steps(self, state: AudienceState, removal: Removal) -> Iterator[tuple[int, list[Step]]]:
-        began, marks = state.began_at, self._people.marks
-        joined = IN_DOUBT if deletes_contacts(self.task) else None
-        for each in self._comparison.differences():
-            values: Iterable[int | None] = each.digests
-            if not removal.is_done or REJECTED in marks:
-                of_rows = map(marks.__getitem__, each.numbers)
-                values = map(removal.value_of_changed, each.keys, each.befores, each.digests, of_rows)
-            steps: list[Step] = [
-                (
-                    key,
-                    joined if before is None else before,
-                    value,
-                    0 if is_member(before) and is_member(value) else began,
-                )
-                for key, before, value in zip(each.keys, each.befores, values, strict=True)
-                if value is not None
-            ]
-            for key, before in zip(each.left, each.left_values, strict=True):
-                if (value := removal.value_of_left(key)) is not None:
-                    steps.append((key, before, value, began))
-            yield each.bucket, steps
-
-    def _everybody(self, state: AudienceState, removal: Removal) -> Iterator[tuple[int, Columns]]:
-        marks, knows_people = self._people.marks, self._comparison.knows_people
-        all_accepted = REJECTED not in marks and TO_SEND not in marks
-        others = dict[int, list[bytes]]()
-        if knows_people and deletes_contacts(self.task):
-            # Contacts that were not deleted are deleted by the next run.
-            for each in self._comparison.differences():
-                others[each.bucket] = [key for key in each.left if removal.value_of_left(key) != GONE]
-        for bucket in range(BUCKETS):
-            digests, numbers = self._people.bucket(bucket)
+    def _changes(self, state: AudienceState, removal: Removal) -> Iterator[Changes]:
+        """Yield the new values of people; of all, if everybody was sent."""
+        began, marks, everybody = state.began_at, self._people.marks, bool(self._reason)
+        joined = IN_DOUBT if deletes_contacts(self.task) and not everybody else None
+        all_accepted = removal.is_done and REJECTED not in marks
+        for each in self._comparison.everybody() if everybody else self._comparison.changes():
+            values: list[Any] = list(each.digests)
             if not all_accepted:
-                of_people = {key: marks[number] for key, number in numbers.items()}
-                digests = {
-                    key: digest if of_people[key] == ACCEPTED else IN_DOUBT
-                    for key, digest in digests.items()
-                    if of_people[key] != REJECTED
-                }
-            digests |= dict.fromkeys(others.get(bucket, ()), IN_DOUBT)
-            times: Any = repeat(state.began_at, len(digests))
-            if knows_people:
-                stored = state.bucket(bucket)
-                since = stored.since()
-                times = [(is_member(stored.values.get(key)) and since.get(key)) or state.began_at for key in digests]
-            yield bucket, (list(digests), digests.values(), times)
+                of_rows = map(marks.__getitem__, each.numbers)
+                values = list(map(removal.value_of, each.keys, each.befores, each.digests, of_rows))
+            values += map(removal.value_of_left, each.left)
+            befores = [joined if before is None else before for before in each.befores]
+            befores += each.left_values
+            keys: list[Any] = [*each.keys, *each.left]
+            if None in values:
+                keys, befores, values = (
+                    list(compress(column, [value is not None for value in values]))
+                    for column in (keys, befores, values)
+                )
+            times = [
+                0 if before is not None and before >= IN_DOUBT <= value else began
+                for before, value in zip(befores, values, strict=True)
+            ]
+            if keys:
+                yield Changes(each.bucket, keys, befores, values, times)
 
-    def new_exclusion(self, number: int) -> str:
+    def new_exclusion(self) -> str:
         """Return the name of a new exclusion list."""
-        begun_at = self.new_list.begun_at + timedelta(microseconds=number)
-        return str(replace(self.new_list, role="excluded", begun_at=begun_at))
+        return str(replace(self.new_list, role="excluded"))
 
     # --- the end ---
 
@@ -542,7 +513,7 @@ class ComparedAudience(Audience):
         """Delete the lists of earlier runs; an error is only logged, since the audience is complete."""
         task, needed, state = self.task, {self.list_name or ""}, self._state
         if state is not None:
-            needed |= {state.ledger.send_list_name, *(each.name for each in state.ledger.exclusions)}
+            needed |= {*state.ledger.list_names}
         try:
             deleted = delete_old_lists(
                 task.hook.get_conn(), self.new_list, needed=needed, keep=task.keep_lists, own_part=state is not None

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import suppress
-from itertools import chain, compress
+from collections.abc import Iterator, Sequence
+from itertools import chain, compress, repeat
 from operator import ne
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from airflow_provider_mail._audience.rows import BUCKETS, People
 from airflow_provider_mail._audience.state import (
+    EXCLUDED,
     IN_DOUBT,
+    NO_BUCKET,
     AudienceState,
     Bucket,
     DamagedStateError,
-    exclusion_of,
     is_member,
 )
 from airflow_provider_mail._task.storage import Spool
@@ -40,6 +40,7 @@ class Differences(NamedTuple):
     :param digests: of their rows.
     :param left: people of the audience whom the source did not return.
     :param left_values: their values in the state.
+    :param away: people on the exclusion list.
     """
 
     bucket: int
@@ -49,90 +50,103 @@ class Differences(NamedTuple):
     digests: Sequence[int]
     left: Sequence[bytes] = ()
     left_values: Sequence[int] = ()
+    away: Sequence[bytes] = ()
 
 
 class Comparison:
-    """What differs between source and state. What it finds is in temporary files, so that memory use stays constant.
+    """What differs between source and state. What it finds is in a temporary file, so that memory use stays constant.
 
     :param state: Default: there is none to compare with.
     :param others: other audiences that may have sent values of the same properties since the last run of this one.
     """
 
     def __init__(self, people: People, state: AudienceState | None, others: Sequence[AudienceState] = ()) -> None:
-        self._people = people
-        self.knows_people = state is not None
-        self._has_excluded = state is not None and state.ledger.excluded > 0
+        self._people, self._state = people, state
         self._differences: Spool[Differences] = Spool()
-        self._away: Spool[list[tuple[bytes, int]]] = Spool()
         self.counts: Counter[str] = Counter()
         self.size_before = 0
         """Number of people who were in the audience."""
         self.repeated = people.count - len(people.unknown)
         """Rows of people who have a later row."""
-        buckets = iter(()) if state is None else state.buckets()
         last_began = 0 if state is None else state.ledger.last_began
-        stored = next(buckets, None)
-        for number in range(BUCKETS):
-            values: dict[bytes, int] = {}
-            if stored is not None and stored[0] == number:
-                values = stored[1].values
-                stored = next(buckets, None)
-            overwritten = set[bytes]().union(*(_overwritten(values, other, number, last_began) for other in others))
-            self._compare(number, values, overwritten)
+        buckets = [_readable_buckets(other) for other in others]
+        for number, stored in enumerate(self._stored()):
+            overwritten = set[bytes]().union(
+                *(_overwritten(stored.values, next(other), last_began) for other in buckets)
+            )
+            keys, digests, numbers = people.bucket(number)
+            self.repeated -= len(keys)
+            if state is None:
+                self.counts[JOINED] += len(keys)
+                continue
+            found = self._compare(number, stored, overwritten, (keys, digests, numbers))
+            returned = found.befores.count(EXCLUDED)
+            self.counts[JOINED] += (joined := found.befores.count(None))
+            self.counts[RETURNED] += returned
+            self.counts[CHANGED] += len(found.keys) - joined - returned
+            self.counts[LEFT] += len(found.left)
+            self.size_before += len(stored.values) - len(found.away)
+            if found.keys or found.left or found.away:
+                self._differences.add(found)
+        if state is not None:
+            state.check()
 
     def close(self) -> None:
-        """Remove the files."""
+        """Remove the file."""
         self._differences.close()
-        self._away.close()
 
-    def _compare(self, bucket: int, values: dict[bytes, int], overwritten: set[bytes]) -> None:
-        digests, numbers = self._people.bucket(bucket)
-        self.repeated -= len(digests)
-        if not self.knows_people:
-            self.counts[JOINED] += len(digests)
-            return
-        seen = values | dict.fromkeys(overwritten, IN_DOUBT) if overwritten else values
-        keys = list(compress(digests, map(ne, map(seen.get, digests), digests.values())))
-        befores = list(map(values.get, keys))
-        joined, returned = befores.count(None), 0
-        if self._has_excluded:
-            returned = sum(exclusion_of(before) is not None for before in befores)
-        self.counts.update({JOINED: joined, RETURNED: returned, CHANGED: len(keys) - joined - returned})
-        left = sorted(key for key in values.keys() - digests.keys() if is_member(values[key]))
-        self.counts[LEFT] += len(left)
-        if keys or left:
-            columns = (list(map(column.__getitem__, keys)) for column in (numbers, digests))
-            left_values = list(map(values.__getitem__, left))
-            self._differences.add(Differences(bucket, keys, next(columns), befores, next(columns), left, left_values))
-        away = [item for item in values.items() if item[1] < IN_DOUBT] if self._has_excluded else []
-        if away:
-            self._away.add(away)
-        self.size_before += len(values) - len(away)
+    def _stored(self) -> Iterator[Bucket]:
+        return repeat(NO_BUCKET, BUCKETS) if self._state is None else self._state.buckets()
 
-    def differences(self) -> Iterator[Differences]:
-        """Yield what differs, by bucket."""
-        yield from self._differences
-        for bucket in () if self.knows_people else range(BUCKETS):
-            digests, numbers = self._people.bucket(bucket)
-            yield Differences(
-                bucket, list(digests), list(numbers.values()), [None] * len(digests), list(digests.values())
+    def _compare(self, number: int, stored: Bucket, overwritten: set[bytes] | None, columns: Any) -> Differences:
+        """Compare a bucket.
+
+        :param overwritten: people who differ anyhow. Default: everybody does.
+        """
+        values, (keys, digests, numbers) = stored.values, columns
+        has_excluded = self._state is not None and self._state.ledger.excluded
+        away = [key for key, value in values.items() if value == EXCLUDED] if has_excluded else []
+        befores: list[int | None] = list(map(values.get, keys))
+        left: list[bytes] = []
+        if len(values) > len(keys) - befores.count(None):
+            left = sorted(key for key in values.keys() - set(keys) if is_member(values[key]))
+        if overwritten is not None:
+            differs = list(map(ne, befores, digests))
+            if overwritten:
+                differs = [differ or key in overwritten for differ, key in zip(differs, keys, strict=True)]
+            keys, numbers, befores, digests = (
+                list(compress(each, differs)) for each in (keys, numbers, befores, digests)
             )
+        return Differences(number, keys, numbers, befores, digests, left, list(map(values.__getitem__, left)), away)
 
-    def away(self, number: int, but: Collection[bytes]) -> Iterator[bytes]:
-        """Yield the people who were on an exclusion list, but for some."""
-        for key, value in chain.from_iterable(self._away):
-            if exclusion_of(value) == number and key not in but:
-                yield key
+    def changes(self) -> Iterator[Differences]:
+        """Yield what differs, by bucket."""
+        return iter(self._differences) if self._state is not None else self.everybody()
+
+    def everybody(self) -> Iterator[Differences]:
+        """Yield all people as if they differed."""
+        for number, stored in enumerate(self._stored()):
+            yield self._compare(number, stored, None, self._people.bucket(number))
+
+    def away(self) -> Iterator[bytes]:
+        """Yield the people who were on the exclusion list."""
+        return chain.from_iterable(each.away for each in self._differences)
 
 
-def _overwritten(values: dict[bytes, int], other: AudienceState, number: int, last_began: int) -> set[bytes]:
+def _readable_buckets(state: AudienceState) -> Iterator[Bucket]:
+    """Yield the buckets of an audience, as far as they can be read."""
+    try:
+        for bucket in state.buckets():
+            assert bucket.values is not None
+            yield bucket
+    except DamagedStateError:
+        yield from repeat(NO_BUCKET)
+
+
+def _overwritten(values: dict[bytes, int], other: Bucket, last_began: int) -> set[bytes]:
     """Return members whose values at the service may be another audience's: of a contact, the last ones count."""
-    bucket = Bucket(())
-    # It may be written meanwhile, and is none of this run's.
-    with suppress(DamagedStateError):
-        bucket = other.bucket(number)
-    found, since = set[bytes](), bucket.since()
-    for key, value in bucket.values.items() - values.items():
+    found, since = set[bytes](), other.since()
+    for key, value in other.values.items() - values.items():
         if values.get(key, IN_DOUBT) >= 0 and (is_member(value) or since.get(key, 0) >= last_began):
             found.add(key)
     return found

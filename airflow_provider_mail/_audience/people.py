@@ -11,8 +11,8 @@ from airflow_provider_mail._audience.sealing import AudienceKey
 from airflow_provider_mail._audience.state import (
     GONE,
     AudienceState,
+    Changes,
     DamagedStateError,
-    exclusion_of,
     has_ended,
     is_member,
 )
@@ -64,14 +64,13 @@ def memberships(store: StateStore, email: str) -> list[Membership]:
         if (value := bucket.values.get(person)) is None:
             continue
         since = bucket.since().get(person, 0)
-        number = exclusion_of(value)
         found.append(
             Membership(
                 audience=audience,
                 status="member" if is_member(value) else "excluded",
                 since=datetime.fromtimestamp(since, UTC).isoformat() if since else None,
                 run_id=next((run_id for at, run_id in ledger.runs if at == since), None),
-                list_name=ledger.send_list_name if number is None else ledger.exclusions[number].name,
+                list_name=ledger.send_list_name if is_member(value) else ledger.repel_list_name,
             )
         )
     return found
@@ -95,11 +94,11 @@ def forget(store: StateStore, email: str) -> dict[str, str]:
             if problem:
                 raise DamagedStateError(problem)
             # All buckets, so that the whole state is checked.
-            found = [number for number, bucket in state.buckets() if person in bucket.values]
-            if found:
-                value = state.bucket(bucket_of(person)).values[person]
+            value = [bucket.values.get(person) for bucket in state.buckets()][bucket_of(person)]
+            state.check()
+            if value is not None:
                 # Not only a later part that says so: the bucket is written anew, without the address.
-                state.change([(bucket_of(person), [(person, value, GONE, 0)])], anew=True)
+                state.write([Changes(bucket_of(person), [person], [value], [GONE], [0])], anew=True)
                 results[audience] = "forgotten"
         except DamagedStateError:
             # Whoever is in it: the next run sends everybody.
@@ -149,8 +148,9 @@ def members(store: StateStore, audiences: Collection[str]) -> Iterator[str]:
         if problem:
             raise ValueError(f"audience {state.header.audience!r}: {problem}")
         try:
-            for _, bucket in state.buckets():
+            for bucket in state.buckets():
                 yield from (key.decode() for key, value in bucket.values.items() if is_member(value))
+            state.check()
         except DamagedStateError as error:
             raise ValueError(f"audience {state.header.audience!r}: {error}") from None
     if names:

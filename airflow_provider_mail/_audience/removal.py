@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_mail._audience.comparison import RETURNED, Comparison
 from airflow_provider_mail._audience.people import members_of_others
 from airflow_provider_mail._audience.rows import ACCEPTED, REJECTED, People
-from airflow_provider_mail._audience.state import (
-    GONE,
-    IN_DOUBT,
-    AudienceState,
-    Exclusion,
-    excluded_on,
-    exclusion_of,
-    is_member,
-)
+from airflow_provider_mail._audience.state import EXCLUDED, GONE, IN_DOUBT, AudienceState, is_member
 from airflow_provider_mail.api.contacts import DeleteContact, UpdateMode
 from airflow_provider_mail.api.flows.create_once import delete
 from airflow_provider_mail.api.flows.import_contacts import Progress, import_contacts
@@ -27,9 +19,6 @@ from airflow_provider_mail.warehouse.rows import batched
 
 if TYPE_CHECKING:
     from airflow_provider_mail.api.flows.validate_rows import Reject
-
-EXCLUSION_LISTS = 8
-"""Exclusion lists of an audience: if one person comes back, only the list with that person is made anew."""
 
 
 def deletes_contacts(task: Any) -> bool:
@@ -55,8 +44,6 @@ class Removal:
         self._excludes = excludes
         self._deletes = deletes_contacts(self._task)
         self._deleted = set[bytes]()
-        self._target: int | None = None
-        """Number of the list that people who leave now are put on."""
         self._rejected = set[bytes]()
         self.is_done = False
         self.has_new_list = False
@@ -68,7 +55,7 @@ class Removal:
     def run(self) -> None:
         if self._excludes and REJECTED in self._people.marks:
             # They were members, and the service does not have the row that the source has now.
-            for each in self._comparison.differences():
+            for each in self._comparison.changes():
                 marks = map(self._people.marks.__getitem__, each.numbers)
                 self._rejected.update(
                     key
@@ -84,12 +71,13 @@ class Removal:
     def value_of_left(self, key: bytes) -> int | None:
         """Return the value in the state of a person who left; ``None`` for the one before."""
         if not self.is_done:
-            return IN_DOUBT if key in self._deleted else None
-        return GONE if not self._excludes or key in self._deleted else excluded_on(self._target or 0)
+            # Without exclusions, everybody may be stored anew.
+            return IN_DOUBT if key in self._deleted or (self._deletes and not self._excludes) else None
+        return GONE if not self._excludes or key in self._deleted else EXCLUDED
 
-    def value_of_changed(self, key: bytes, before: int | None, digest: int, mark: int) -> int | None:
+    def value_of(self, key: bytes, before: int | None, digest: int, mark: int) -> int | None:
         """Return the value in the state of a person whose row was to be sent; ``None`` for the one before."""
-        if before is not None and not is_member(before):
+        if self._excludes and before == EXCLUDED:
             # Until the exclusion list was made anew, the person is on it.
             return digest if self.is_done and mark == ACCEPTED else None
         if mark == REJECTED:
@@ -99,7 +87,7 @@ class Removal:
         return digest if mark == ACCEPTED else IN_DOUBT
 
     def _left(self) -> Iterator[bytes]:
-        for each in self._comparison.differences():
+        for each in self._comparison.changes():
             yield from each.left
         yield from self._rejected
 
@@ -107,7 +95,7 @@ class Removal:
 
     def _delete(self) -> None:
         """Delete contacts, but not of people whom the user's tables leave out, or who are in other audiences."""
-        task, left = self._task, [key for each in self._comparison.differences() for key in each.left]
+        task, left = self._task, [key for each in self._comparison.changes() for key in each.left]
         left = [key for key in left if not key.startswith(b"tel:")]
         others = members_of_others(self._state, left)
         if others:
@@ -123,45 +111,27 @@ class Removal:
     # --- exclusion lists ---
 
     def _exclude(self) -> None:
-        """Put people on an exclusion list, and make those lists anew that people came back from."""
-        exclusions, marks = self._state.ledger.exclusions, self._people.marks
+        """Put people on the exclusion list; if people came back from it, on a new one, with the others who are away."""
+        ledger, marks = self._state.ledger, self._people.marks
         returned = {
-            key: on
-            for each in (self._comparison.differences() if self._comparison.counts[RETURNED] else ())
+            key
+            for each in (self._comparison.changes() if self._comparison.counts[RETURNED] else ())
             for key, before, number in zip(each.keys, each.befores, each.numbers, strict=True)
-            if (on := exclusion_of(before)) is not None and marks[number] == ACCEPTED
+            if before == EXCLUDED and marks[number] == ACCEPTED
         }
-        anew = set(returned.values()) | {on for on, each in enumerate(exclusions) if each.count and not each.name}
-        leaving = [key for key in self._left() if key not in self._deleted]
-        if leaving:
-            self._target = self._new_target(anew)
-        names: dict[int, str] = {}
-        for number in sorted(anew | (set() if self._target is None else {self._target})):
-            exclusion, name = exclusions[number], self._audience.new_exclusion(number)
-            if number not in anew and exclusion.name:
-                # Until all are on it, an error leaves nobody who could tell who is.
-                name, exclusion.name = exclusion.name, ""
-            else:
-                self.has_new_list = True
-            stay = self._comparison.away(number, returned) if number in anew else ()
-            people = chain(stay, leaving if number == self._target else ())
-            first = next(people, None)
-            if first is not None:
-                self._send(chain([first], people), name)
-            names[number] = "" if first is None else name
-        for number, name in names.items():
-            exclusions[number].name = name
-
-    def _new_target(self, anew: Collection[int]) -> int:
-        """Return the number of the list that people who leave now are put on."""
-        exclusions = self._state.ledger.exclusions
-        if anew:
-            return min(anew)
-        unused = next((number for number, each in enumerate(exclusions) if not each.count), None)
-        if unused is None and len(exclusions) < EXCLUSION_LISTS:
-            unused = len(exclusions)
-            exclusions.append(Exclusion(name=""))
-        return min(range(len(exclusions)), key=lambda on: exclusions[on].count) if unused is None else unused
+        stay: Iterable[bytes] = ()
+        name = "" if returned else ledger.repel_list_name
+        self.has_new_list = not name and ledger.excluded > 0
+        if self.has_new_list:
+            stay = (key for key in self._comparison.away() if key not in returned)
+        people = chain(stay, (key for key in self._left() if key not in self._deleted))
+        if (first := next(people, None)) is not None:
+            self.has_new_list = self.has_new_list or not name
+            name = name or self._audience.new_exclusion()
+            # Until all are on it, an error leaves nobody who could tell who is.
+            ledger.repel_list_name = ""
+            self._send(chain([first], people), name)
+        ledger.repel_list_name = name
 
     def _send(self, people: Iterable[bytes], list_name: str) -> None:
         """Add people to an exclusion list: only those who are contacts, and with nothing but their address.

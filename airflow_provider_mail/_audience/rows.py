@@ -124,8 +124,9 @@ class People:
 
     def __init__(self) -> None:
         self._rows: Spool[tuple[Any, Sequence[int], Sequence[int]]] = Spool()
-        self._parts: list[list[_Part]] = [[] for _ in range(BUCKETS)]
-        self._buckets: list[Spool[list[_Part]]] = [Spool() for _ in range(BUCKETS)]
+        self._buckets: list[Spool[_Part]] = [Spool() for _ in range(BUCKETS)]
+        self._added: Any = ([], array("I"), array("I"))
+        """Keys, digests and numbers of rows that are not yet in the buckets."""
         self._chunks: dict[int, Sequence[int]] = {}
         self.marks = bytearray(1)
         """What is known of each row, by its number."""
@@ -147,21 +148,13 @@ class People:
         self.marks += bytes([TO_SEND]) * (rows.numbers[-1] + 1 - len(self.marks))
         content, lines = self._lines(rows)
         self._rows.add((content, rows.numbers, rows.lines))
-        places: list[list[int]] = [[] for _ in range(BUCKETS)]
-        adders = [selected.append for selected in places]
-        for place, hash_ in enumerate(map(zlib.crc32, keys)):
-            adders[hash_ % BUCKETS](place)
+        columns: Any = (keys, map(zlib.crc32, lines), rows.numbers)
         if b"" in keys:
             self.unknown += [number for number, key in zip(rows.numbers, keys, strict=True) if not key]
-            places = [[place for place in selected if keys[place]] for selected in places]
-        digests: Any = list(map(zlib.crc32, lines))
-        for parts, selected in zip(self._parts, places, strict=True):
-            if selected:
-                some_keys, some_digests, numbers = (
-                    map(column.__getitem__, selected) for column in (keys, digests, rows.numbers)
-                )
-                parts.append((b"\n".join(some_keys), array("I", some_digests), array("I", numbers)))
-        if self.count % _SPOOLED_ROWS < len(rows):
+            columns = [compress(column, keys) for column in columns]
+        for added, column in zip(self._added, columns, strict=True):
+            added.extend(column)
+        if len(self._added[0]) >= _SPOOLED_ROWS:
             self._flush()
 
     @staticmethod
@@ -174,25 +167,35 @@ class People:
         return list(rows), [_encoded(row) for row in rows]
 
     def _flush(self) -> None:
-        for spool, parts in zip(self._buckets, self._parts, strict=True):
-            if parts:
-                spool.add(parts.copy())
-                parts.clear()
+        """Put the rows that were added into the buckets."""
+        keys, digests, numbers = self._added
+        places: list[list[int]] = [[] for _ in range(BUCKETS)]
+        adders = [selected.append for selected in places]
+        for place, hash_ in enumerate(map(zlib.crc32, keys)):
+            adders[hash_ % BUCKETS](place)
+        for spool, selected in zip(self._buckets, places, strict=True):
+            if selected:
+                own: Any = (map(column.__getitem__, selected) for column in (keys, digests, numbers))
+                spool.add((b"\n".join(next(own)), array("I", next(own)), array("I", next(own))))
+        self._added = ([], array("I"), array("I"))
 
-    def bucket(self, bucket: int) -> tuple[dict[bytes, int], dict[bytes, int]]:
-        """Return of each person of a bucket the digest and the number of the row; earlier rows need not be sent."""
-        keys: list[bytes] = []
+    def bucket(self, bucket: int) -> tuple[Sequence[bytes], Sequence[int], Sequence[int]]:
+        """Return the people of a bucket, with digests and numbers of their rows; earlier rows need not be sent."""
+        if self._added[0]:
+            self._flush()
+        parts = list(self._buckets[bucket])
         digests, numbers = array("I"), array("I")
-        self._flush()
-        for part in chain.from_iterable(self._buckets[bucket]):
-            keys += part[0].split(b"\n")
+        for part in parts:
             digests += part[1]
             numbers += part[2]
-        number_of = dict(zip(keys, numbers, strict=True))
-        if len(number_of) < len(keys):
-            for number in set(numbers).difference(number_of.values()):
+        keys = b"\n".join(part[0] for part in parts).split(b"\n") if parts else []
+        if len(set(keys)) < len(keys):
+            last = dict(zip(keys, itertools.count(), strict=False))
+            for number in set(numbers).difference(map(numbers.__getitem__, last.values())):
                 self.marks[number] = LEFT_OUT
-        return dict(zip(keys, digests, strict=True)), number_of
+            keys = list(last)
+            digests, numbers = (array("I", map(each.__getitem__, last.values())) for each in (digests, numbers))
+        return keys, digests, numbers
 
     def send_only(self, rows: Iterable[Sequence[int]]) -> None:
         """Let only some rows be sent, by their numbers, and those without a person."""
@@ -215,10 +218,10 @@ class People:
             return selected
 
         for content, *places in self._rows:
-            marks = [self.marks[number] for number in places[0]]
+            marks = bytes(map(self.marks.__getitem__, places[0]))
             if isinstance(content, bytes):
-                picked = b",".join(compress(content.splitlines(), marks))
-                rows += msgspec.json.decode(b"[" + picked + b"]")
+                picked = content.splitlines() if all(marks) else compress(content.splitlines(), marks)
+                rows += msgspec.json.decode(b"[" + b",".join(picked) + b"]")
             else:
                 rows += compress(content, marks)
             numbers += compress(places[0], marks)
@@ -238,6 +241,7 @@ class People:
 
     def accepted(self, chunk: int, rejected: Sequence[int]) -> None:
         """Note that the service has accepted a chunk, but for the rows that were reported as rejected."""
-        for number in self._chunks.pop(chunk):
-            if self.marks[number] == TO_SEND:
-                self.marks[number] = ACCEPTED
+        numbers = self._chunks.pop(chunk)
+        # All rows between the first and the last one that are to be sent are in this chunk.
+        own = slice(numbers[0], numbers[-1] + 1)
+        self.marks[own] = self.marks[own].replace(bytes([TO_SEND]), bytes([ACCEPTED]))

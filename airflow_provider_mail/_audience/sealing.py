@@ -11,7 +11,6 @@ from airflow_provider_mail._config import setting
 from airflow_provider_mail.version_compat import AirflowFailException, conf
 
 PERSON_BYTES = 16
-TAG_BYTES = 16
 _NONCE_BYTES = 12
 
 
@@ -73,11 +72,6 @@ class AudienceKey:
             except InvalidTag:
                 continue
         raise ValueError("a part is not what was stored with this key")
-
-
-def tag_of(sealed: str) -> bytes:
-    """Return what identifies a sealed part: the tag that authenticates it."""
-    return base64.b64decode(sealed[-2 * TAG_BYTES :])[-TAG_BYTES:]
 
 
 def deployment_digest() -> str:

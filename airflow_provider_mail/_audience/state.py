@@ -13,14 +13,16 @@ import struct
 import time
 import zlib
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
-from itertools import compress
+from functools import cached_property
 from secrets import token_hex
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from airflow_provider_mail._audience.sealing import AudienceKey, tag_of
+from airflow_provider_mail._audience.rows import BUCKETS
+from airflow_provider_mail._audience.sealing import AudienceKey
 from airflow_provider_mail._audience.store import Header, StateChangedError, StateStore, StoredPart
 from airflow_provider_mail.version_compat import AirflowException
 
@@ -28,13 +30,12 @@ if TYPE_CHECKING:
     from airflow_provider_mail.api.config import ClientConfig
     from airflow_provider_mail.api.flows.import_contacts import ImportPlan
 
-VERSION = 2
+VERSION = 3
 """Of the stored shapes. Everybody is sent if the state has another one."""
 
-IN_DOUBT, GONE = -1, -2
-"""Who may be on the list, with unknown values, and who is not in the state any more. Others: digests, from 0, and
-`excluded_on`."""
-_FIRST_EXCLUDED = -16
+IN_DOUBT, GONE, EXCLUDED = -1, -2, -3
+"""Who may be on the list, with unknown values; who is not in the state any more; who is on the exclusion list. Others:
+digests, from 0."""
 
 CLAIM_SECONDS = 24 * 3600
 """Seconds after which a run that Airflow does not know any more has ended."""
@@ -42,37 +43,13 @@ CLAIM_SECONDS = 24 * 3600
 MAX_ADDED = 0.5
 """The share of added people from which a bucket is written anew; that of a bucket differs, so not all are at once."""
 MAX_PARTS = 40
-SMALL = 300
-"""The number of people up to which a bucket is always written anew."""
 MAX_RUNS = 100
 """Runs of which the ledger has the time and the id."""
-
-
-def excluded_on(number: int) -> int:
-    """Return the value of a person on an exclusion list, by its number."""
-    return _FIRST_EXCLUDED - number
-
-
-def exclusion_of(value: int | None) -> int | None:
-    """Return the number of the exclusion list that a person is on; ``None`` if on none."""
-    return None if value is None or value > _FIRST_EXCLUDED else _FIRST_EXCLUDED - value
 
 
 def is_member(value: int | None) -> bool:
     """Return whether a person is in the audience, or may be."""
     return value is not None and value >= IN_DOUBT
-
-
-@dataclass(slots=True)
-class Exclusion:
-    """An exclusion list.
-
-    :param name: empty if people are on the list who must not be: it is made anew for the others.
-    :param count: the number of people who must be on it.
-    """
-
-    name: str
-    count: int = 0
 
 
 @dataclass
@@ -84,6 +61,8 @@ class Ledger:
     :param complete: whether the last run has stored all that it did.
     :param sure: the number of people whose rows the service has accepted.
     :param in_doubt: the number of people who may be on the list.
+    :param repel_list_name: the exclusion list; empty if there is none, or people are on it who must not be.
+    :param excluded: the number of people who must be on it.
     :param modified: when the service says that each list was last changed, after the last run.
     :param suppressed: people whom the user's tables left out. Default: not known.
     """
@@ -95,7 +74,8 @@ class Ledger:
     send_list_name: str = ""
     sure: int = 0
     in_doubt: int = 0
-    exclusions: list[Exclusion] = field(default_factory=list)
+    repel_list_name: str = ""
+    excluded: int = 0
     parts: str = ""
     modified: dict[str, str] = field(default_factory=dict)
     full_at: int = 0
@@ -103,30 +83,29 @@ class Ledger:
     runs: list[tuple[int, str]] = field(default_factory=list)
     recent: list[int] = field(default_factory=list)
 
-    def count(self, value: int | None, by: int) -> None:
-        """Count a person with a value, or no longer."""
-        if value is None or value == GONE:
-            return
-        if (number := exclusion_of(value)) is not None:
-            self.exclusions[number].count += by
-        elif value == IN_DOUBT:
-            self.in_doubt += by
-        else:
-            self.sure += by
+    def count(self, values: Sequence[int | None], by: int) -> None:
+        """Count people with these values, or no longer."""
+        others = [value for value in values if value is None or value < 0]
+        self.sure += by * (len(values) - len(others))
+        self.in_doubt += by * others.count(IN_DOUBT)
+        self.excluded += by * others.count(EXCLUDED)
 
     @property
     def size(self) -> int:
         return self.sure + self.in_doubt
 
     @property
-    def excluded(self) -> int:
-        return sum(exclusion.count for exclusion in self.exclusions)
+    def list_names(self) -> list[str]:
+        return [name for name in (self.send_list_name, self.repel_list_name) if name]
 
     def expected(self) -> dict[str, tuple[int, int]]:
         """Return how many contacts each list has at least and at most."""
         on_list = self.sure + self.excluded
-        ranges = {self.send_list_name: (on_list, on_list + self.in_doubt)} if self.send_list_name else {}
-        return ranges | {each.name: (each.count, each.count) for each in self.exclusions if each.name}
+        ranges = {
+            self.send_list_name: (on_list, on_list + self.in_doubt),
+            self.repel_list_name: (self.excluded, self.excluded),
+        }
+        return {name: ranges[name] for name in self.list_names}
 
     @property
     def last_began(self) -> int:
@@ -139,35 +118,64 @@ class DamagedStateError(Exception):
 
 
 class Bucket:
-    """The people of a bucket.
+    """The people of a bucket, which are decrypted when they are needed.
 
-    :param values: the value of each person, by key.
+    :param unseal: decrypts a part.
     """
 
-    def __init__(self, contents: Iterable[bytes]) -> None:
-        self._parts = [_unpacked(content) for content in contents]
-        self.sizes = [len(keys) for keys, _, _ in self._parts]
-        self.values: dict[bytes, int] = {}
-        for keys, values, _ in self._parts:
-            self.values.update(zip(keys, values, strict=True))
-        if self._parts[1:]:
-            self.values = {key: value for key, value in self.values.items() if value != GONE}
+    def __init__(
+        self, parts: Iterable[StoredPart] = (), unseal: Callable[[StoredPart], bytes] = lambda part: b""
+    ) -> None:
+        self._stored, self._unseal = parts, unseal
+
+    @cached_property
+    def parts(self) -> list[tuple[list[bytes], array[int], array[int]]]:
+        """Keys, values and times.
+
+        :raises DamagedStateError: one cannot be decrypted.
+        """
+        try:
+            return [_unpacked(self._unseal(part)) for part in self._stored]
+        except (ValueError, zlib.error, struct.error) as error:
+            raise DamagedStateError(str(error)) from None
+
+    @cached_property
+    def values(self) -> dict[bytes, int]:
+        """The value of each person, by key."""
+        values: dict[bytes, int] = {}
+        for keys, some, _ in self.parts:
+            values.update(zip(keys, some, strict=True))
+        if self.parts[1:]:
+            values = {key: value for key, value in values.items() if value != GONE}
+        return values
 
     def since(self) -> dict[bytes, int]:
         """Return since when each person is where they are, in seconds since 1970."""
         since: dict[bytes, int] = {}
-        for keys, _, times in self._parts:
+        for keys, _, times in self.parts:
             changed = zip(keys, times, strict=True)
             since.update(changed if not since else ((key, time_) for key, time_ in changed if time_))
         return since
 
 
-Columns = tuple[Sequence[bytes], Iterable[int], Iterable[int]]
-"""Keys, values, and since when; 0 if that did not change."""
+NO_BUCKET = Bucket((), lambda part: b"")
 
 
-def _packed(columns: Columns) -> bytes:
-    keys, values, times = columns
+class Changes(NamedTuple):
+    """New values of people of a bucket, in columns: an object for each person would take longer than all the rest.
+
+    :param befores: the values in the state; ``None`` if they had none.
+    :param times: since when; 0 if that did not change.
+    """
+
+    bucket: int
+    keys: Sequence[bytes]
+    befores: Sequence[int | None]
+    values: Sequence[int]
+    times: Sequence[int]
+
+
+def _packed(keys: Sequence[bytes], values: Iterable[int], times: Iterable[int]) -> bytes:
     numbers = array("q", values).tobytes() + array("I", times).tobytes()
     return struct.pack("<I", len(keys)) + numbers + zlib.compress(b"\n".join(keys), 1)
 
@@ -178,8 +186,10 @@ def _unpacked(content: bytes) -> tuple[list[bytes], array[int], array[int]]:
     return zlib.decompress(content[4 + 12 * count :]).split(b"\n"), values, times
 
 
-Step = tuple[bytes, int | None, int, int]
-"""Key, value before, new value, and since when (0: as before) of a person."""
+Tags = dict[tuple[int, int], tuple[str, int]]
+"""By bucket and number, the end of a part, which authenticates and so identifies it, and its length."""
+
+TAG_LENGTH = 32
 
 
 class AudienceState:
@@ -200,8 +210,7 @@ class AudienceState:
         self.known_size = 0
         """The size that the row shows, also when the state cannot be trusted."""
         self._claimant = claimant
-        self._tags: dict[tuple[int, int], bytes] = {}
-        self._sizes: dict[int, list[int]] = {}
+        self._tags: Tags = {}
 
     def claim(self) -> None:
         """Read the row of the audience, and keep other runs from it.
@@ -244,92 +253,77 @@ class AudienceState:
             self.began_at = max(self.began_at, self.ledger.runs[-1][0] + 1)
         return ""
 
-    def buckets(self) -> Iterator[tuple[int, Bucket]]:
-        """Yield the buckets that have people.
+    def check(self) -> None:
+        """Check that the parts that were read last are all there are.
 
-        :raises DamagedStateError: a part is damaged; at the end: parts are missing, or are not the last ones.
+        :raises DamagedStateError: some are missing, or are not the last ones.
         """
-        self._tags.clear()
-        for number, parts in self.store.buckets(self.header.generation):
-            bucket = self._bucket(parts)
-            self._sizes[number] = bucket.sizes
-            for _, part, sealed in parts:
-                self._tags[number, part] = tag_of(sealed)
-            yield number, bucket
         if self._digest() != self.ledger.parts:
             raise DamagedStateError("parts are missing, or older than the rest")
 
+    def buckets(self) -> Generator[Bucket]:
+        """Yield all buckets, in order, out of one query."""
+        self._tags = {}
+        with closing(self.store.buckets(self.header.generation)) as stored:
+            found = next(stored, None)
+            for number in range(BUCKETS):
+                parts: list[StoredPart] = []
+                if found is not None and found[0] == number:
+                    parts, found = found[1], next(stored, None)
+                    for _, part, sealed in parts:
+                        self._tags[number, part] = sealed[-TAG_LENGTH:], len(sealed)
+                yield Bucket(parts, self._unsealed)
+
     def bucket(self, number: int) -> Bucket:
         """Return one bucket."""
-        for _, parts in self.store.buckets(self.header.generation, number):
-            return self._bucket(parts)
-        return Bucket(())
+        stored = self.store.buckets(self.header.generation, number)
+        return next((Bucket(parts, self._unsealed) for _, parts in stored), NO_BUCKET)
 
-    def _bucket(self, parts: Iterable[StoredPart]) -> Bucket:
-        generation = self.header.generation
-        try:
-            return Bucket([self.key.unseal(sealed, _place(generation, *place)) for *place, sealed in parts])
-        except (ValueError, zlib.error, struct.error) as error:
-            raise DamagedStateError(str(error)) from None
+    def _unsealed(self, part: StoredPart) -> bytes:
+        return self.key.unseal(part[2], _place(self.header.generation, *part[:2]))
 
-    def change(self, changes: Iterable[tuple[int, list[Step]]], *, anew: bool = False) -> None:
+    def write(self, changes: Iterable[Changes], ledger: Ledger | None = None, *, anew: bool = False) -> None:
         """Store values of people, and the ledger.
 
-        :param changes: by bucket, after all were read.
+        :param changes: at most one for each bucket, after all were read.
+        :param ledger: of a state that has nobody but these people. Default: the others stay.
         :param anew: write the buckets anew, so that nobody is in an earlier part.
         """
         if not self.writes:
             return
         parts: list[StoredPart] = []
         replaced: list[int] = []
-        for number, steps in changes:
-            if not steps:
-                continue
-            for before, value in [step[1:3] for step in steps if step[1] is None or step[1] < 0 or step[2] < 0]:
-                self.ledger.count(before, -1)
-                self.ledger.count(value, 1)
-            columns: Any = zip(*steps, strict=True)
-            keys, _, values, times = columns
-            if anew or self._is_due(number, len(keys)):
-                replaced.append(number)
-                bucket = self.bucket(number)
-                since = bucket.since() | {key: when for key, when in zip(keys, times, strict=True) if when}
-                after = bucket.values | {key: value for key, value in zip(keys, values, strict=True) if value != GONE}
-                for key in compress(keys, map(GONE.__eq__, values)):
-                    after.pop(key, None)
-                keys, values, times = list(after), after.values(), map(since.__getitem__, after)
-            part = 1 + max((part for stored, part in self._tags if stored == number), default=-1)
-            if number in replaced:
-                self._tags = {place: tag for place, tag in self._tags.items() if place[0] != number}
-            if keys:
-                parts.append(self._sealed(self.header.generation, number, part, (keys, values, times)))
-        self._store(parts=parts, replaced=replaced)
+        generation, tags, is_new = self.header.generation, self._tags, ledger is not None
+        if ledger is not None:
+            generation, tags, self.ledger = token_hex(8), {}, ledger
+        with closing(self.buckets()) as buckets:
+            stored = enumerate(buckets)
+            for number, keys, befores, values, times in changes:
+                self.ledger.count([] if is_new else befores, -1)
+                self.ledger.count(values, 1)
+                last = max((part for bucket, part in tags if bucket == number), default=-1)
+                if not is_new and (anew or self._is_due(tags, number)):
+                    replaced.append(number)
+                if number in replaced or (is_new and (0 in times or GONE in values)):
+                    before = next(bucket for place, bucket in stored if place == number)
+                    since = before.since() | {key: when for key, when in zip(keys, times, strict=True) if when}
+                    after = ({} if is_new else before.values) | dict(zip(keys, values, strict=True))
+                    keys = [key for key, value in after.items() if value != GONE]
+                    values, times = list(map(after.__getitem__, keys)), list(map(since.__getitem__, keys))
+                    tags = {place: tag for place, tag in tags.items() if place[0] != number}
+                if keys:
+                    sealed = self.key.seal(_packed(keys, values, times), _place(generation, number, last + 1))
+                    tags[number, last + 1] = sealed[-TAG_LENGTH:], len(sealed)
+                    parts.append((number, last + 1, sealed))
+        self._tags = tags
+        self._store(parts=parts, replaced=replaced, generation=generation)
 
-    def _is_due(self, number: int, further: int) -> bool:
+    @staticmethod
+    def _is_due(tags: Tags, number: int) -> bool:
         """Return whether a bucket is to be written anew rather than to be added to."""
-        first, *added = self._sizes.get(number) or [0]
-        few = first * MAX_ADDED * (0.6 + number % 8 / 10)
-        return first + further < SMALL or sum(added) + further > few or len(added) > MAX_PARTS + number % 8
-
-    def replace(self, buckets: Iterable[tuple[int, Columns]], ledger: Ledger) -> None:
-        """Store all people anew.
-
-        :param buckets: by number; read while they are stored.
-        """
-        if not self.writes:
-            return
-        self._tags.clear()
-        generation = token_hex(8)
-        self.ledger = ledger
-        parts = []
-        for number, (keys, values, times) in buckets:
-            numbers = array("q", values)
-            doubtful = numbers.count(IN_DOUBT)
-            ledger.in_doubt += doubtful
-            ledger.sure += len(keys) - doubtful
-            if keys:
-                parts.append(self._sealed(generation, number, 0, (keys, numbers, times)))
-        self._store(parts=parts, generation=generation)
+        first, *added = [size for (bucket, _), (_, size) in sorted(tags.items()) if bucket == number] or [0]
+        # Not all buckets at once.
+        return sum(added) > first * MAX_ADDED * (0.6 + number % 8 / 10) or len(added) > MAX_PARTS + number % 8
 
     def save(self) -> None:
         """Store the ledger."""
@@ -348,15 +342,10 @@ class AudienceState:
             **changes,
         )
 
-    def _sealed(self, generation: str, bucket: int, part: int, columns: Columns) -> StoredPart:
-        sealed = self.key.seal(_packed(columns), _place(generation, bucket, part))
-        self._tags[bucket, part] = tag_of(sealed)
-        return bucket, part, sealed
-
     def _digest(self) -> str:
         digest = hashlib.blake2b(digest_size=16)
         for place in sorted(self._tags):
-            digest.update(struct.pack("<II", *place) + self._tags[place])
+            digest.update(f"{place}{self._tags[place][0]}".encode())
         return digest.hexdigest()
 
     def _change(self, **changes: Any) -> None:
@@ -376,7 +365,6 @@ def read_ledger(key: AudienceKey, header: Header) -> Ledger:
     content = json.loads(key.unseal(header.ledger, _place(header.generation, header.audience_id)))
     if content.get("version") != VERSION:
         raise ValueError("another version of this package has written it")
-    content["exclusions"] = [Exclusion(**exclusion) for exclusion in content["exclusions"]]
     return Ledger(**content)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import groupby
 from operator import itemgetter
@@ -129,7 +129,7 @@ class StateStore:
             raise StateChangedError
         return changed
 
-    def buckets(self, generation: str, bucket: int | None = None) -> Iterator[tuple[int, list[StoredPart]]]:
+    def buckets(self, generation: str, bucket: int | None = None) -> Generator[tuple[int, list[StoredPart]]]:
         """Yield the number and the parts of each bucket that has some, in order.
 
         :param bucket: only this one. Default: all.

@@ -58,7 +58,7 @@ STORIES: dict[str, Story] = {
         ("ada bob cem eva", "", {}),
         ("ada bob cem max", "(eva) max", {}),
         ("bob cem max", "(ada)", {}),
-        ("bob cem eva max", "eva", {}),
+        ("bob cem eva max", "(ada) eva", {}),
         ("bob cem eva max", "", {}),
         ("bob cem=C eva max", "cem", {}),
         ("bob cem=D eva max max2", "cem max2", {}),
