@@ -141,7 +141,6 @@ docs: $(INSTALLED)
 	$(RUN) docs/exports.py
 	$(RUN) docs/embed.py
 	$(RUN) docs/tables.py
-	$(RUN) docs/er.py
 	$(RUN) docs/monitoring.py
 	$(RUN) docs/dbt.py
 	$(RUN) docs/commands.py

@@ -6,6 +6,7 @@ The table below ``<!-- table: mail_contacts -->`` is the output of :func:`column
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import groupby
 from pathlib import Path
 
 from airflow_provider_mail.warehouse.request import LOADS
@@ -59,27 +60,36 @@ TABLES: Mapping[str, Table] = {
 """The tables, by their name in the page."""
 
 
-COMMON = ("loaded_at", "run_id", "other_fields")
-"""Columns of nearly all tables, which the page explains once."""
+COMMON = ("mail_conn_id", "team_name", "observed_at", "loaded_at", "run_id", "other_fields")
+"""Columns of many tables, which the page explains once."""
+
+SAME = {"mail_campaign_stats_snapshots": "mail_campaign_stats"}
+"""Tables of which the page lists only the columns that another one does not have."""
 
 
-def columns(table: Table) -> str:
-    """Return the columns, their types and meanings as a table, without :data:`COMMON`; key columns are bold."""
-    rows = (
-        (
-            f"**`{column.name}`**" if column.name in table.key else f"`{column.name}`",
-            f"{column.type.name}{', may be null' if column.nullable else ''}",
-            column.comment,
-        )
+def columns(table: Table, without: Table | None = None) -> str:
+    """Return the columns, their types and meanings as a table; key columns are bold.
+
+    Left out are :data:`COMMON` and the columns of another table. Neighbors that mean the same share a row.
+    """
+    known = {(column.name, column.comment) for column in without.stored_columns} if without is not None else set()
+    shown = [
+        column
         for column in table.stored_columns
-        if column.name not in COMMON
-    )
+        if column.name not in COMMON and (column.name, column.comment) not in known
+    ]
+    rows = []
+    for (kind, nullable, comment), same in groupby(
+        shown, lambda column: (column.type, column.nullable, column.comment)
+    ):
+        names = (f"**`{each.name}`**" if each.name in table.key else f"`{each.name}`" for each in same)
+        rows.append((", ".join(names), f"{kind.name}{', null' if nullable else ''}", comment))
     return marked.table(("column", "type", "meaning"), rows)
 
 
 def filled(page: str) -> str:
     """Return the page with the current columns of every table."""
-    return marked.filled(page, "table", lambda name: columns(TABLES[name]))
+    return marked.filled(page, "table", lambda name: columns(TABLES[name], TABLES.get(SAME.get(name, ""))))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ author = "the authors of airflow-provider-mail"
 version = release = VERSION
 language = "en"
 
-extensions = ["diagrams", "searched", "myst_parser", "sphinx_copybutton"]
+extensions = ["searched", "myst_parser", "sphinx_copybutton"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 root_doc = "index"
 default_role = "code"
@@ -22,7 +22,6 @@ default_role = "code"
 # Headings have the anchors that GitHub gives them, down to this level.
 myst_heading_anchors = 4
 myst_enable_extensions = ["html_image"]
-myst_fence_as_directive = ["mermaid"]
 # Dashes between arguments and their meanings; quotation marks stay as they are written.
 smartquotes_action = "D"
 

@@ -1,4 +1,4 @@
-"""Every question of `docs/questions.md`, asked as it stands there, of every database, about a few rows.
+"""Every question of `docs/questions.md`, asked as its file has it, of every database, about a few rows.
 
 The sessions speak another timezone than UTC, and MySQL's is as strict as MySQL is by default.
 """
@@ -35,7 +35,6 @@ from airflow_provider_mail.warehouse.tables.stats import (
     snapshot_rows,
     transactional_stats_row,
 )
-from docs import er
 from tests.support.env import ROOT
 from tests.warehouse.conftest import Warehouse
 
@@ -371,12 +370,3 @@ def test_the_page_shows_every_file_once() -> None:
     shown = re.findall(r"(?<=<!-- sql: )\S+|(?<=\]\(sql/)[^)]+", PAGE.read_text())
     assert sorted(shown) == sorted(path.name for path in FOLDER.iterdir())
     # That the text below the file's is what tests/test_docs.py checks of all that is embedded.
-
-
-def test_the_picture_is_as_declared() -> None:
-    page = PAGE.read_text()
-    assert page == er.filled(page), "run: python docs/er.py"
-    assert er.diagram() in page
-    for relation in er.RELATIONS:
-        for table in (relation.one, relation.other):
-            assert set(relation.columns) <= set(er.TABLES[table].names)
