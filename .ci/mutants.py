@@ -101,7 +101,12 @@ GROUPS = {
         ("machines/test_*ing.py", "tasks/test_imports.py", "tasks/test_metrics.py"),
     ),
     "loads": Group(
-        ("warehouse/load.py", "warehouse/request.py", "warehouse/dialects/base.py", "warehouse/dialects/staged*.py"),
+        (
+            "warehouse/database.py",
+            "warehouse/request.py",
+            "warehouse/dialects/base.py",
+            "warehouse/dialects/staged*.py",
+        ),
         ("warehouse/test_load.py", "warehouse/test_removal.py"),
         (
             "machines/test_loading.py",

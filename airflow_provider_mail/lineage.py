@@ -53,10 +53,10 @@ class SqlTable(NamedTuple):
 
     def place(self) -> Place:
         """The location by the naming of the database's provider; without one, by the address of the connection."""
-        from airflow_provider_mail.warehouse.dialects import database
+        from airflow_provider_mail.warehouse.database import kind_of
         from airflow_provider_mail.warehouse.table import TableName
 
-        database_type = database(self.hook)
+        database_type = kind_of(self.hook)
         names = tuple(part.text if part.quoted else part.text.lower() for part in TableName.parse(self.table).parts)
         connection = self.hook.get_connection(self.hook.get_conn_id())
         return _PLACES.get(database_type, _other)(self.hook, connection, names, database_type)

@@ -81,7 +81,7 @@ def main() -> None:
 def fill(options: argparse.Namespace) -> int:
     """Fill the tables; return the number of snapshots."""
     from airflow_provider_mail.plugin.reader import TABLES, Reader
-    from airflow_provider_mail.warehouse.load import LoadRequest, Source, TableName, load
+    from airflow_provider_mail.warehouse.database import LoadRequest, Source, TableName, load
 
     reader = Reader.of_page()
     hook = reader._hook

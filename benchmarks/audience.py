@@ -41,7 +41,7 @@ def run_step(sql: str, *, plain: bool) -> None:
     """Run the import in this process, and print what it took."""
     import airflow_provider_mail.api.flows.import_contacts
     import airflow_provider_mail.transfers.sql_to_mail
-    import airflow_provider_mail.warehouse.load  # noqa: F401
+    import airflow_provider_mail.warehouse.database  # noqa: F401
     from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
 
     arguments: dict[str, Any] = {} if plain else {"exact_audience": True, "changes_only": ChangesOnly()}

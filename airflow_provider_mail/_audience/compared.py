@@ -51,7 +51,7 @@ from airflow_provider_mail.api.flows.audience import (
 from airflow_provider_mail.api.flows.create_once import create
 from airflow_provider_mail.api.lists import AddList
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
-from airflow_provider_mail.warehouse.load import LoadRequest, Source, TableName, load
+from airflow_provider_mail.warehouse.database import LoadRequest, Source, TableName, load
 from airflow_provider_mail.warehouse.rows import batched
 from airflow_provider_mail.warehouse.table import derived_name
 from airflow_provider_mail.warehouse.tables.imports import AUDIENCE_CHANGES, AUDIENCE_RUNS

@@ -21,9 +21,7 @@ from airflow_provider_mail._task.storage import check_tables
 from airflow_provider_mail.api._core.fields import address_key
 from airflow_provider_mail.api.errors import MailAmbiguousSendError, MailConfigError, MailError
 from airflow_provider_mail.api.transactional import Chunk, SendBatch, SendMail, unique_msg_id
-from airflow_provider_mail.warehouse.connection import configured_hook
-from airflow_provider_mail.warehouse.load import LoadRequest, Source, TableName, load
-from airflow_provider_mail.warehouse.read import StoredTable
+from airflow_provider_mail.warehouse.database import LoadRequest, Source, StoredTable, TableName, configured_hook, load
 from airflow_provider_mail.warehouse.tables.imports import MEMORY
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from airflow_provider_mail._task.storage import check_tables
-from airflow_provider_mail.warehouse.load import LoadRequest, Source, TableName, load
-from airflow_provider_mail.warehouse.read import StoredTable, stream_rows
+from airflow_provider_mail.warehouse.database import LoadRequest, Source, StoredTable, TableName, load, stream_rows
 from airflow_provider_mail.warehouse.table import derived_name
 from airflow_provider_mail.warehouse.tables.imports import AUDIENCES, MEMBERS
 

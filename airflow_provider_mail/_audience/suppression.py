@@ -44,7 +44,7 @@ def suppressed_people(hook: DbApiHook, suppress: Suppress, mail_conn_id: str) ->
     :raises WarehouseError: when a query fails; never with values.
     :raises MailValidationError: the second column of ``opted_in_sql`` has no times.
     """
-    from airflow_provider_mail.warehouse.read import StoredTable
+    from airflow_provider_mail.warehouse.database import StoredTable
     from airflow_provider_mail.warehouse.tables.events import EVENTS
 
     people = set[int]()
@@ -62,7 +62,7 @@ def suppressed_people(hook: DbApiHook, suppress: Suppress, mail_conn_id: str) ->
 
 def _read(hook: DbApiHook, query: str, parameters: Sequence[Any] | None = None) -> Iterator[tuple[Any, ...]]:
     """Yield the rows of a query whose first column has addresses, with the person in its place."""
-    from airflow_provider_mail.warehouse.read import stream_rows
+    from airflow_provider_mail.warehouse.database import stream_rows
 
     with stream_rows(hook, query, parameters) as (_, streamed):
         for rows in streamed:
@@ -117,7 +117,7 @@ def _suppressed_by_events(hook: DbApiHook, table: str, mail_conn_id: str, opted_
 
 
 def _warn_of_other_accounts(hook: DbApiHook, table: str, mail_conn_id: str) -> None:
-    from airflow_provider_mail.warehouse.read import stream_rows
+    from airflow_provider_mail.warehouse.database import stream_rows
 
     with stream_rows(hook, _ACCOUNTS.format(table=table)) as (_, streamed):
         accounts = sorted(str(account) for rows in streamed for (account,) in rows)

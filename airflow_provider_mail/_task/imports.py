@@ -314,7 +314,7 @@ class ImportProgress(Progress):
                 self._record(conn_id, import_id, spool, state=state, sandbox=sandbox)
 
     def _record(self, conn_id: str, import_id: str, spool: RejectSpool, **values: Any) -> None:
-        from airflow_provider_mail.warehouse.connection import configured_hook
+        from airflow_provider_mail.warehouse.database import configured_hook
         from airflow_provider_mail.warehouse.tables.imports import IMPORTS
 
         reasons = spool.reasons(MAX_REASONS)

@@ -116,7 +116,7 @@ def store_run(
     :param before: called with that time, to store what belongs to the row.
     """
     from airflow_provider_mail._task.storage import current_task_run
-    from airflow_provider_mail.warehouse.load import LoadRequest, Source, TableName, database_time, load
+    from airflow_provider_mail.warehouse.database import LoadRequest, Source, TableName, database_time, load
 
     try:
         hook = connect()

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail.api.flows.validate_rows import Reject
+    from airflow_provider_mail.warehouse.database import LoadResult
     from airflow_provider_mail.warehouse.errors import UnstorableError
-    from airflow_provider_mail.warehouse.load import LoadResult
     from airflow_provider_mail.warehouse.rows import OnUnstorable
     from airflow_provider_mail.warehouse.table import Table, TableName
 
@@ -126,7 +126,7 @@ def store_rejects(
         transaction. ``None``: no rows are deleted.
     """
     from airflow_provider_mail._task.storage import current_task_run
-    from airflow_provider_mail.warehouse.load import LoadRequest, Source, TableName, load
+    from airflow_provider_mail.warehouse.database import LoadRequest, Source, TableName, load
     from airflow_provider_mail.warehouse.tables.imports import REJECTS, reject_row
 
     now = datetime.now(UTC)
@@ -167,13 +167,13 @@ class UnstorableRecords:
         now: datetime | None = None,
         **options: Any,
     ) -> LoadResult:
-        """Load rows with :func:`airflow_provider_mail.warehouse.load.load`; collect rejected ones until `store`.
+        """Load rows with :func:`airflow_provider_mail.warehouse.database.load`; collect rejected ones until `store`.
 
         :param now: the present time by the clock of ``observed_at``.
         :param options: further fields of :class:`~airflow_provider_mail.warehouse.request.LoadRequest`.
         """
         from airflow_provider_mail._task.storage import current_task_run
-        from airflow_provider_mail.warehouse.load import Clock, LoadRequest, Source, TableName, load
+        from airflow_provider_mail.warehouse.database import Clock, LoadRequest, Source, TableName, load
 
         assert self.target
         options = {"lock_timeout": self.lock_timeout, "task_run": current_task_run(), **options}

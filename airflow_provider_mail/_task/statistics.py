@@ -145,7 +145,7 @@ class Observation:
     @cached_property
     def at(self) -> datetime:
         """The time at which the request was sent, in UTC; to be read after the first response."""
-        from airflow_provider_mail.warehouse.load import database_time
+        from airflow_provider_mail.warehouse.database import database_time
         from airflow_provider_mail.warehouse.request import FUTURE_TOLERANCE
 
         asked_at = self._clock.asked_at
@@ -295,7 +295,7 @@ def read_transactional_stats(hook: MailHook, observation: Observation, start_day
 
 def fallen_to_zero(hook: DbApiHook, statistics: Statistics, name: str) -> int:
     """Count the records without a sent mail of which a table has sent mails."""
-    from airflow_provider_mail.warehouse.read import StoredTable
+    from airflow_provider_mail.warehouse.database import StoredTable
     from airflow_provider_mail.warehouse.request import OneOf
     from airflow_provider_mail.warehouse.rows import batched, moment
 

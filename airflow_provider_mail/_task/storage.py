@@ -87,7 +87,7 @@ def sql_hook(sql_conn_id: str) -> DbApiHook:
 
     :raises AirflowFailException: when its type has no such hook, or the provider of the hook is not installed.
     """
-    from airflow_provider_mail.warehouse.connection import hook_of
+    from airflow_provider_mail.warehouse.database import hook_of
     from airflow_provider_mail.warehouse.errors import WarehouseError
 
     try:
@@ -116,7 +116,7 @@ def check_tables(hook: DbApiHook, names: Mapping[str, str | None]) -> dict[str, 
     :param names: the names of the tables, by argument; ``None`` for a table that is not used.
     :raises AirflowFailException: naming the argument that is wrong, or the connection.
     """
-    from airflow_provider_mail.warehouse.dialects import dialect_of
+    from airflow_provider_mail.warehouse.database import dialect_of
     from airflow_provider_mail.warehouse.errors import WarehouseError
     from airflow_provider_mail.warehouse.table import TableName
 

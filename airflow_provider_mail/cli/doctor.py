@@ -27,8 +27,7 @@ from airflow_provider_mail.version_compat import (
     AirflowNotFoundException,
     serialized_tasks,
 )
-from airflow_provider_mail.warehouse.connection import connected
-from airflow_provider_mail.warehouse.dialects import reader_of
+from airflow_provider_mail.warehouse.database import connected, reader_of
 from airflow_provider_mail.warehouse.errors import WarehouseError, connect_error_message
 from airflow_provider_mail.webhook.health import ROTATE, receiver_status
 

@@ -173,7 +173,7 @@ class MailReconcileEventsOperator(MailLineage, SqlTask, BaseMailOperator):
         from airflow_provider_mail._task.storage import current_task_run
         from airflow_provider_mail.api.flows.statistics import calendar, transactional_stats
         from airflow_provider_mail.api.transactional import GetTransactionalStats
-        from airflow_provider_mail.warehouse.load import Clock, LoadRequest, Source, TableName, load
+        from airflow_provider_mail.warehouse.database import Clock, LoadRequest, Source, TableName, load
         from airflow_provider_mail.warehouse.tables.events import EVENT_DIFFERENCES, difference_row
 
         observation = Observation(self.hook, self.sql_hook)

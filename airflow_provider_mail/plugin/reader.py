@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import quote
 
 from airflow_provider_mail._config import setting
-from airflow_provider_mail.warehouse.connection import address, configured_hook
-from airflow_provider_mail.warehouse.dialects import dialect_of
+from airflow_provider_mail.warehouse.database import StoredTable, address, configured_hook, dialect_of, stream_rows
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from airflow_provider_mail.warehouse.read import StoredTable, stream_rows
 from airflow_provider_mail.warehouse.request import LOADS, LOADS_NAME
 from airflow_provider_mail.warehouse.table import Table, TableName
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENT_DIFFERENCES, EVENTS

@@ -128,7 +128,7 @@ class Reading:
 
 
 class Conditions(TypedDict, total=False):
-    """What a list is complete for, and its history: arguments of :func:`airflow_provider_mail.warehouse.load.load`."""
+    """What a list is complete for, and its history: fields of a ``LoadRequest``."""
 
     replace_where: Mapping[str, Any]
     covers: Coverage

@@ -74,7 +74,7 @@ def key_ranges(
 
 def _limits(hook: DbApiHook, query: str, key: str, ranges: int, query_parameters: list[Any]) -> list[Any]:
     """Return the first key of each range except the first one."""
-    from airflow_provider_mail.warehouse.read import stream_rows
+    from airflow_provider_mail.warehouse.database import stream_rows
 
     placeholder = hook.placeholder
     # With a parameter here, too, so that drivers parse the query as in the ranges.

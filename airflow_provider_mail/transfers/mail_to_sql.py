@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail._task.statistics import Observation, Statistics
     from airflow_provider_mail.arguments import Rejects
     from airflow_provider_mail.transfers._base import Conditions
-    from airflow_provider_mail.warehouse.load import LoadResult
+    from airflow_provider_mail.warehouse.database import LoadResult
     from airflow_provider_mail.warehouse.table import Table
 
 __all__ = [
@@ -151,7 +151,7 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
         """Return the identifier of the list, and those of lists that had its name and are gone at the service."""
         from airflow_provider_mail.api.flows.second_source import gone_lists
         from airflow_provider_mail.api.lists import find_list
-        from airflow_provider_mail.warehouse.read import StoredTable
+        from airflow_provider_mail.warehouse.database import StoredTable
         from airflow_provider_mail.warehouse.request import LIST_ID, READ_AT, ROWS, OneOf
         from airflow_provider_mail.warehouse.rows import moment
         from airflow_provider_mail.warehouse.table import derived_name
@@ -393,7 +393,7 @@ class MailCampaignStatsToSqlOperator(RemovesRows, BaseStatsToSqlOperator):
         return loaded, {}
 
     def _load_snapshots(self, statistics: Statistics, observation: Observation) -> None:
-        from airflow_provider_mail.warehouse.read import StoredTable
+        from airflow_provider_mail.warehouse.database import StoredTable
         from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_SNAPSHOTS, snapshot_rows
 
         if (name := self.table_names().get("snapshots_table")) is None:

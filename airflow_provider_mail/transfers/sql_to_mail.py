@@ -138,7 +138,7 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
     @contextmanager
     def source(self, context: Context) -> Iterator[Source]:
         from airflow_provider_mail._task.import_rows import Source
-        from airflow_provider_mail.warehouse.read import stream_rows
+        from airflow_provider_mail.warehouse.database import stream_rows
 
         if self.rejects.table:
             check_tables(self.audience_hook(self.rejects.sql_conn_id), {"rejects.table": self.rejects.table})
@@ -150,8 +150,8 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
         return SqlQuery(self.sql_hook, self.sql)
 
     def _total(self, parameters: Any) -> int | None:
+        from airflow_provider_mail.warehouse.database import stream_rows
         from airflow_provider_mail.warehouse.errors import WarehouseError
-        from airflow_provider_mail.warehouse.read import stream_rows
 
         if not self.count_first:
             return None
@@ -300,7 +300,7 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
     def all_messages(self, context: Context) -> Iterator[Iterable[Mapping[str, Any]]]:
         from airflow_provider_mail._task.messages import RowMessages
         from airflow_provider_mail.api.errors import MailValidationError
-        from airflow_provider_mail.warehouse.read import stream_rows
+        from airflow_provider_mail.warehouse.database import stream_rows
 
         parameters = unwrap(self, self.parameters, context)
         with stream_rows(self.sql_hook, self.sql, parameters) as (names, batches):

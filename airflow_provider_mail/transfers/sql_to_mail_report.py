@@ -155,7 +155,7 @@ class SqlToMailReportOperator(SqlSource, SendGuardMixin, BaseSendOperator):
         from airflow_provider_mail._task.storage import Spool
         from airflow_provider_mail.api.errors import MailValidationError
         from airflow_provider_mail.api.transactional import Chunk, recipients_of, unique_msg_id
-        from airflow_provider_mail.warehouse.read import stream_rows
+        from airflow_provider_mail.warehouse.database import stream_rows
 
         to = unwrap(self, self.to, context)
         if bool(to) == bool(self.group_by):

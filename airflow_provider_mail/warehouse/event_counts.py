@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from airflow_provider_mail.warehouse.read import StoredTable, stream_rows
+from airflow_provider_mail.warehouse.database import StoredTable, stream_rows
 from airflow_provider_mail.warehouse.table import literal
 from airflow_provider_mail.warehouse.tables.events import EVENTS, RULES, EventCounts
 

@@ -25,7 +25,7 @@ class Reading(Generic[T]):
     """A function that runs in a daemon thread, which does not keep the process from exiting.
 
     :param function: reads a database. The connections that it opens with
-        :func:`~airflow_provider_mail.warehouse.connection.connected` have time limits.
+        :func:`~airflow_provider_mail.warehouse.database.connected` have time limits.
     :param seconds: the limit of each of its statements, where the database has one.
     """
 

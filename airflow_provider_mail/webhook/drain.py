@@ -18,9 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.api._core.pacing import infrequent_gc
 from airflow_provider_mail.api.events import EventCode
+from airflow_provider_mail.warehouse.database import (
+    LoadRequest,
+    LoadResult,
+    Source,
+    StoredTable,
+    TableName,
+    load,
+    stream_rows,
+)
 from airflow_provider_mail.warehouse.errors import UnstorableError, WarehouseError
-from airflow_provider_mail.warehouse.load import LoadRequest, LoadResult, Source, TableName, load
-from airflow_provider_mail.warehouse.read import StoredTable, stream_rows
 from airflow_provider_mail.warehouse.request import OneOf
 from airflow_provider_mail.warehouse.rows import batched, decoded, json_text
 from airflow_provider_mail.warehouse.table import Table, TaskRun

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.api._core.fields import address_key
-from airflow_provider_mail.warehouse.read import StoredTable
+from airflow_provider_mail.warehouse.database import StoredTable
 from airflow_provider_mail.warehouse.rows import json_text
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
 from airflow_provider_mail.webhook.events import WIRE_NAMES, split_push

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail._config import OPTIONS, InboxName, configured_inbox
 from airflow_provider_mail.api.errors import MailConfigError
-from airflow_provider_mail.warehouse.connection import configured_hook, connected, open_connection
-from airflow_provider_mail.warehouse.dialects import database, dialect_of
+from airflow_provider_mail.warehouse.database import configured_hook, connected, dialect_of, kind_of, open_connection
 from airflow_provider_mail.warehouse.dialects.inbox import qualified
 from airflow_provider_mail.warehouse.errors import WarehouseError, safe_message
 from airflow_provider_mail.warehouse.table import MAX_PART_BYTES, NamePart, TableName, quoted
@@ -101,8 +100,7 @@ class Inbox:
         self.hook = hook
         if (spelling := dialect_of(hook).inbox) is None:
             raise WarehouseError(
-                f"connection {hook.get_conn_id()!r}: the inbox needs a Postgres or SQLite database, not "
-                f"{database(hook)}"
+                f"connection {hook.get_conn_id()!r}: the inbox needs a Postgres or SQLite database, not {kind_of(hook)}"
             )
         self.sql = spelling()
         self.name = TableName.parse(table)

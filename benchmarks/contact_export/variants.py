@@ -33,7 +33,7 @@ LAZILY_IMPORTED = (
     "airflow_provider_mail._task.exceptions",
     "airflow_provider_mail.hooks.mail",
     "airflow_provider_mail.warehouse.tables.resources",
-    "airflow_provider_mail.warehouse.load",
+    "airflow_provider_mail.warehouse.database",
 )
 
 

@@ -46,7 +46,7 @@ LAZILY_IMPORTED = (
     "airflow_provider_mail.hooks.mail",
     "airflow_provider_mail._task.progress",
     "airflow_provider_mail._task.rejects",
-    "airflow_provider_mail.warehouse.read",
+    "airflow_provider_mail.warehouse.database",
 )
 
 
@@ -75,7 +75,7 @@ def http_hook() -> Run:
 def ours() -> Run:
     """Run the operator as a task does: with its defaults, and a task state store for its checkpoint."""
     from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
-    from airflow_provider_mail.warehouse.dialects import dialect_of
+    from airflow_provider_mail.warehouse.database import dialect_of
 
     dialect_of(imported("contacts_db", *LAZILY_IMPORTED))
     store = TaskStateStore(Path(os.environ["AIRFLOW_HOME"], f"state-{os.getpid()}.db"))
@@ -103,7 +103,7 @@ def no_http() -> Run:
     from airflow.providers.common.compat.sdk import BaseHook
 
     from airflow_provider_mail.api.flows.validate_rows import RowChecker
-    from airflow_provider_mail.warehouse.read import stream_rows
+    from airflow_provider_mail.warehouse.database import stream_rows
 
     sql_hook = BaseHook.get_hook("contacts_db")
 

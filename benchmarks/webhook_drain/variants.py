@@ -25,7 +25,7 @@ CODES = ("Delivered", "Delivered", "Opened", "Opened", "Clicked", "Bounced")
 LAZILY_IMPORTED = (
     "airflow_provider_mail._task.progress",
     "airflow_provider_mail.transfers.events_to_sql",
-    "airflow_provider_mail.warehouse.load",
+    "airflow_provider_mail.warehouse.database",
     "airflow_provider_mail.webhook.drain",
     "airflow_provider_mail._config",
 )
@@ -135,7 +135,7 @@ def copy() -> Run:
 
 def _table() -> tuple[Any, str, tuple[str, ...]]:
     """Create the table of events as the operator does."""
-    from airflow_provider_mail.warehouse.load import LoadRequest, Source, TableName, load
+    from airflow_provider_mail.warehouse.database import LoadRequest, Source, TableName, load
     from airflow_provider_mail.warehouse.tables.events import EVENTS
 
     hook = imported("events_db", *LAZILY_IMPORTED)

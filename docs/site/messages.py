@@ -37,7 +37,7 @@ AREAS = {
         "_task/rejects",
         "_task/progress",
         "_task/storage",
-        "warehouse/read",
+        "warehouse/read_files",
         "api/flows/import",
         "api/flows/validate",
     ),

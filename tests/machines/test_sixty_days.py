@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.warehouse import load as warehouse_load
+from airflow_provider_mail.warehouse import database
 from mail_emulator import Emulator
 from tests.machines import sixty_answers
 from tests.machines.sixty_days import Account, World, live
@@ -50,7 +50,7 @@ def run(
         accounts = [Account("mail_default", "", first), Account("mail_default", "Shop", second),
                     Account("mail_shop", "Shop", third)]  # fmt: skip
         world = World(warehouse, accounts, clock, connect, seed, folder)
-        monkeypatch.setattr(warehouse_load, "database_time", lambda hook: world.now())
+        monkeypatch.setattr(database, "database_time", lambda hook: world.now())
         if find_spec("dlt") is None:
             live(world, days, halfway=halfway)
         else:

@@ -30,7 +30,7 @@ from airflow_provider_mail.plugin.reader import (
     public_message,
 )
 from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS
-from airflow_provider_mail.warehouse.connection import hook_of
+from airflow_provider_mail.warehouse.database import hook_of
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from tests.plugin.conftest import BASE_PATH, PATIENCE, Page, Visitor
 from tests.support.clock import StillClock

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.transfers.key_ranges import key_ranges
 from airflow_provider_mail.version_compat import AirflowFailException
+from airflow_provider_mail.warehouse.database import stream_rows
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from airflow_provider_mail.warehouse.read import stream_rows
 from mail_emulator import Emulator
 from tests.support.mariadb import MariaServer
 from tests.support.sampling import examples

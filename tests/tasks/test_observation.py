@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.warehouse import load as warehouse_load
+from airflow_provider_mail.warehouse import database as warehouse_database
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from mail_emulator import Emulator
 from tests.support.changes import at_request
@@ -53,7 +53,7 @@ class Clocks:
 @pytest.fixture(autouse=True)
 def clocks(clock: Clock, service: Emulator, monkeypatch: pytest.MonkeyPatch) -> Clocks:
     clocks = Clocks(clock, service)
-    monkeypatch.setattr(warehouse_load, "database_time", clocks.database_time)
+    monkeypatch.setattr(warehouse_database, "database_time", clocks.database_time)
     return clocks
 
 
@@ -141,7 +141,7 @@ def test_the_clock_of_the_database_is_the_second_choice(
     """That of the worker is the last one, and named."""
     service.settings.date_header = False
     shown = datetime.datetime(2031, 1, 1, tzinfo=UTC)
-    monkeypatch.setattr(warehouse_load, "database_time", lambda hook: shown if has_clock else None)
+    monkeypatch.setattr(warehouse_database, "database_time", lambda hook: shown if has_clock else None)
     load("mail_campaigns")
     (at,) = observed(warehouse, "mail_campaigns")
     expected = shown if has_clock else datetime.datetime.now(UTC)

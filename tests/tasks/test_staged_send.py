@@ -24,7 +24,7 @@ from airflow_provider_mail.sensors.gate import MailStatsGateSensor
 from airflow_provider_mail.stages import Stage
 from airflow_provider_mail.utils.staged_send import ab_send, staged_send
 from airflow_provider_mail.version_compat import AirflowFailException
-from airflow_provider_mail.warehouse.load import LoadRequest, Source, TableName, load
+from airflow_provider_mail.warehouse.database import LoadRequest, Source, TableName, load
 from airflow_provider_mail.warehouse.tables.events import EVENTS
 from mail_emulator import Emulator
 from tests.support.changes import at_every_request, post

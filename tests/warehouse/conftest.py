@@ -20,9 +20,9 @@ from airflow.providers.postgres.hooks.postgres import PostgresHook
 from airflow.providers.sqlite.hooks.sqlite import SqliteHook
 from duckdb_provider.hooks.duckdb_hook import DuckDBHook
 
+from airflow_provider_mail.warehouse.database import Clock, LoadRequest, LoadResult, Source, TableName, load
 from airflow_provider_mail.warehouse.dialects import postgres as postgres_dialect
 from airflow_provider_mail.warehouse.dialects.mysql import MySql
-from airflow_provider_mail.warehouse.load import Clock, LoadRequest, LoadResult, Source, TableName, load
 from airflow_provider_mail.warehouse.table import Table
 from tests.support.mariadb import MariaDatabase, MariaServer
 from tests.support.postgres import Database, PostgresServer

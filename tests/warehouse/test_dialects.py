@@ -18,12 +18,11 @@ from duckdb_provider.hooks.duckdb_hook import DuckDBHook
 
 from airflow_provider_mail._task.storage import check_tables
 from airflow_provider_mail.version_compat import AirflowFailException
-from airflow_provider_mail.warehouse import connection
+from airflow_provider_mail.warehouse import database
+from airflow_provider_mail.warehouse.database import LoadResult, StoredTable, database_time, stream_rows
 from airflow_provider_mail.warehouse.dialects.duckdb import DuckDb, one_process
 from airflow_provider_mail.warehouse.dialects.postgres import Postgres
 from airflow_provider_mail.warehouse.errors import WarehouseError, safe_message
-from airflow_provider_mail.warehouse.load import LoadResult, database_time
-from airflow_provider_mail.warehouse.read import StoredTable, stream_rows
 from tests.support.clock import Clock
 from tests.support.mariadb import CLIENT, CLIENTS
 from tests.support.postgres import PostgresServer
@@ -204,7 +203,7 @@ def test_a_file_that_this_process_is_closing_is_waited_for(duck: Warehouse, monk
     waits: list[object] = []
     with duckdb.connect() as other:
         other.execute(f"ATTACH '{duck.hook.get_connection('warehouse').host}' AS closing")
-        monkeypatch.setattr(connection, "pause", lambda: waits.append(other.execute("DETACH closing")))
+        monkeypatch.setattr(database, "pause", lambda: waits.append(other.execute("DETACH closing")))
         assert duck.load(THINGS, [thing(THINGS, 1)]).inserted == 1
     assert len(waits) == 1
 

@@ -11,8 +11,8 @@ import pytest
 from airflow.providers.postgres.hooks.postgres import PostgresHook
 from airflow.providers.sqlite.hooks.sqlite import SqliteHook
 
+from airflow_provider_mail.warehouse.database import stream_rows
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from airflow_provider_mail.warehouse.read import stream_rows
 from airflow_provider_mail.warehouse.request import LOADS, Coverage, LoadResult, MarkGone
 from airflow_provider_mail.warehouse.table import Table
 from tests.warehouse.conftest import Warehouse, in_each_dialect

@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail import warehouse as warehouse_package
-from airflow_provider_mail.warehouse import dialects
-from airflow_provider_mail.warehouse.dialects import DIALECTS
+from airflow_provider_mail.warehouse import database, dialects
+from airflow_provider_mail.warehouse.database import DIALECTS
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.request import LOADS, Between, Coverage, LoadResult, MarkGone
 from airflow_provider_mail.warehouse.table import (
@@ -162,10 +161,9 @@ def test_only_the_dialect_of_the_database_is_imported(monkeypatch: pytest.Monkey
     for name in [name for name in sys.modules if name.startswith(package)]:
         monkeypatch.delitem(sys.modules, name)
         monkeypatch.delattr(dialects, name.removeprefix(package))
-    for module in ("load", "read"):  # what everything loads and reads with
-        monkeypatch.delitem(sys.modules, f"{warehouse_package.__name__}.{module}", raising=False)
-        monkeypatch.delattr(warehouse_package, module, raising=False)
-        import_module(f"{warehouse_package.__name__}.{module}")
+    # What everything loads and reads with.
+    monkeypatch.delitem(sys.modules, database.__name__)
+    import_module(database.__name__)
     own = {path.partition(".")[0] for path in DIALECTS.values()} | {"base"}
 
     def imported() -> set[str]:
@@ -173,7 +171,7 @@ def test_only_the_dialect_of_the_database_is_imported(monkeypatch: pytest.Monkey
 
     assert imported() == set()
     hook: Any = SimpleNamespace(conn_type=kind, dialect_name=kind)
-    reader = dialects.reader_of(hook)
+    reader = database.reader_of(hook)
     assert imported() == {"base", reader.__module__.removeprefix(package)}
 
 

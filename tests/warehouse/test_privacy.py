@@ -12,8 +12,8 @@ from unittest.mock import Mock
 
 import pytest
 
+from airflow_provider_mail.warehouse.database import stream_rows
 from airflow_provider_mail.warehouse.errors import WarehouseError, safe_message
-from airflow_provider_mail.warehouse.read import stream_rows
 from airflow_provider_mail.warehouse.table import Table, text
 from tests.support.clock import Clock
 from tests.warehouse.conftest import Warehouse

@@ -21,10 +21,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_mail.api.flows.validate_rows import RowChecker
-from airflow_provider_mail.warehouse.connection import configured_hook
+from airflow_provider_mail.warehouse.database import configured_hook, stream_rows
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.files import check_format
-from airflow_provider_mail.warehouse.read import stream_rows
 from airflow_provider_mail.warehouse.read_files import MAX_ROW, FileForm, file_rows
 from airflow_provider_mail.warehouse.rows import UnreadableValue, read_float32
 from tests.warehouse.conftest import ALL, CAN_STREAM, Warehouse

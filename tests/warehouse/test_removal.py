@@ -14,8 +14,8 @@ import pytest
 
 from airflow_provider_mail.api.contacts import Contact
 from airflow_provider_mail.api.errors import MailIncompleteError
+from airflow_provider_mail.warehouse.database import database_time
 from airflow_provider_mail.warehouse.errors import UnconfirmedError, WarehouseError
-from airflow_provider_mail.warehouse.load import database_time
 from airflow_provider_mail.warehouse.request import (
     LOADS,
     Between,

@@ -97,7 +97,7 @@ def test_a_file_that_another_process_has_open_is_waited_for(duck: Warehouse, mon
     held, leave = FORK.Event(), FORK.Event()
     process = fork(keep_open, duck.hook.get_connection("warehouse").host, held, leave)
     assert held.wait(PATIENCE)
-    monkeypatch.setattr("airflow_provider_mail.warehouse.connection.pause", leave.set)
+    monkeypatch.setattr("airflow_provider_mail.warehouse.database.pause", leave.set)
     assert duck.load(THINGS, [thing(THINGS, 1)]).inserted == 1
     assert leave.is_set()
     process.join(PATIENCE)

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.warehouse import load as loading
+from airflow_provider_mail.warehouse import database
 from tests.warehouse.conftest import DIALECTS, Warehouse
 from tests.warehouse.lists import at, read
 
 KILLS = 40
-TRACED = str(Path(loading.__file__).parent)
+TRACED = str(Path(database.__file__).parent)
 LOOK = """
 SELECT COUNT(*), MIN(name), MAX(name),
     (SELECT COUNT(*) FROM contacts_history WHERE valid_to IS NULL),

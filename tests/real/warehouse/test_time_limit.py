@@ -14,10 +14,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.warehouse import connection
-from airflow_provider_mail.warehouse.connection import connected
+from airflow_provider_mail.warehouse import database
+from airflow_provider_mail.warehouse.database import connected, stream_rows
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from airflow_provider_mail.warehouse.read import stream_rows
 from airflow_provider_mail.warehouse.time_limit import Reading, read_within
 from tests.support import mariadb
 from tests.warehouse.conftest import HOOKS, Warehouse
@@ -44,7 +43,7 @@ def read(warehouse: Warehouse, sql: str) -> list[object]:
 )
 def test_connecting_ends(monkeypatch: pytest.MonkeyPatch, kind: str, extra: dict[str, str]) -> None:
     """The server accepts and says nothing."""
-    monkeypatch.setattr(connection, "CONNECT_SECONDS", 1)
+    monkeypatch.setattr(database, "CONNECT_SECONDS", 1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         values = {"host": "127.0.0.1", "port": silent.getsockname()[1], "login": "planted-user", "extra": extra}
         kind_of_connection = {"conn_type": "mysql" if kind == "mysql" else "postgres"}

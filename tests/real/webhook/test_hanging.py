@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from airflow_provider_mail.warehouse.connection import connected
+from airflow_provider_mail.warehouse.database import connected
 from airflow_provider_mail.webhook.commits import WRITE_SECONDS, GroupCommit, NotStored
 from airflow_provider_mail.webhook.inbox import Inbox, Push
 from tests.support.clock import StillClock
