@@ -99,8 +99,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
     ),
     "memory_conn_id": _option(
         "The connection of the database that remembers who was mailed what: ``once_per`` and ``at_most`` need it, and "
-        "transactional mail of all tasks is recorded there instead of in the task state store. ``airflow mail memory "
-        "create`` creates its table. Empty: there is no memory.",
+        "transactional mail of all tasks is recorded there instead of in the task state store. Alerts of notifiers "
+        "with a ``digest`` wait in a table whose name ends with ``_alerts``. ``airflow mail memory create`` "
+        "creates both tables. Empty: there is no memory.",
         example="warehouse",
     ),
     "memory_table": _table("who was mailed what", "mail_memory"),

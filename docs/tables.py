@@ -13,6 +13,7 @@ from airflow_provider_mail.warehouse.request import LOADS
 from airflow_provider_mail.warehouse.table import Table
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENT_DIFFERENCES, EVENTS
 from airflow_provider_mail.warehouse.tables.imports import (
+    ALERTS,
     AUDIENCE_CHANGES,
     AUDIENCE_RUNS,
     AUDIENCES,
@@ -54,6 +55,7 @@ TABLES: Mapping[str, Table] = {
     "mail_audience_runs": AUDIENCE_RUNS,
     "mail_audience_runs_changes": AUDIENCE_CHANGES,
     "mail_memory": MEMORY,
+    "mail_memory_alerts": ALERTS,
     "mail_loads": LOADS,
     "rejects": REJECTS,
 }

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from logging import getLogger
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from airflow_provider_mail._audience.alerts import Alerts
 from airflow_provider_mail._audience.sealing import AudienceKey
 from airflow_provider_mail._config import setting
 from airflow_provider_mail._task.at_most_once import Mailing
@@ -22,6 +23,7 @@ from airflow_provider_mail.api._core.fields import address_key
 from airflow_provider_mail.api.errors import MailAmbiguousSendError, MailConfigError, MailError
 from airflow_provider_mail.api.transactional import Chunk, SendBatch, SendMail, unique_msg_id
 from airflow_provider_mail.warehouse.database import LoadRequest, Source, StoredTable, TableName, configured_hook, load
+from airflow_provider_mail.warehouse.table import derived_name
 from airflow_provider_mail.warehouse.tables.imports import MEMORY
 
 if TYPE_CHECKING:
@@ -64,6 +66,7 @@ class Memory:
         self._hook, self._name, self._key = hook, table, key
         self._table = StoredTable(hook, MEMORY, table)
         self.place = f"table {table} of connection {hook.get_conn_id()!r}"
+        self.alerts = Alerts(hook, derived_name(table, "_alerts"), key)
 
     @classmethod
     def configured(cls) -> Memory | None:
@@ -77,9 +80,10 @@ class Memory:
         return cls(hook, setting("memory_table"), AudienceKey.of_deployment())
 
     def create(self) -> None:
-        """Create the table, unless it exists. Tasks do not: a table that was lost would mail everybody again."""
+        """Create the tables, unless they exist. Tasks do not: a table that was lost would mail everybody again."""
         rows = Source([("", "", 0, "", self._key.people(b"")[0])])
         load(self._hook, LoadRequest(MEMORY, TableName.parse(self._name), rows))
+        self.alerts.create()
 
     def check(self) -> None:
         """Check that the table can be trusted.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.sdk import Connection
 from asgiref.sync import sync_to_async
@@ -28,6 +28,9 @@ from airflow_provider_mail.version_compat import use_connection
 from airflow_provider_mail.warehouse.errors import WarehouseError, connect_error_message, safe_message
 from airflow_provider_mail.warehouse.time_limit import Reading, aread, read_within
 from airflow_provider_mail.webhook.inbox import Inbox, inbox_of
+
+if TYPE_CHECKING:
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +61,12 @@ class _ReadConnection(Connection):
 
 
 _CONNECTION_FIELDS = ("conn_id", "conn_type", "host", "schema", "login", "password", "port", "extra")
+
+
+def read_connection(hook: DbApiHook) -> None:
+    """Let a hook use the connection as it is now, in any thread; SQLite's would read it again for each query."""
+    read = hook.connection
+    use_connection(hook, _ReadConnection(**{field: getattr(read, field) for field in _CONNECTION_FIELDS}))
 
 
 class InboxReader:
@@ -106,10 +115,7 @@ class InboxReader:
             inbox = inbox_of(self.name)
         except WarehouseError as error:
             raise MailConfigError(str(error)) from None
-        # The hook of SQLite would read the connection again for each query.
-        read = inbox.hook.connection
-        connection = _ReadConnection(**{field: getattr(read, field) for field in _CONNECTION_FIELDS})
-        use_connection(inbox.hook, connection)
+        read_connection(inbox.hook)
         return inbox
 
 

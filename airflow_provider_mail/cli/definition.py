@@ -110,7 +110,7 @@ def get_cli_commands() -> list[CLICommand]:
                  EMAIL, *states),
     )  # fmt: skip
     memory = (
-        _command("create", "Create the table of [mail] memory_conn_id", "commands.memory_create"),
+        _command("create", "Create the tables of [mail] memory_conn_id", "commands.memory_create"),
         _command("why", "Show which mails a person had, when and from which task", "commands.memory_why",
                  EMAIL, ARG_OUTPUT),
         _command("forget", "Delete the mails of a person, for an erasure", "commands.memory_forget", EMAIL),

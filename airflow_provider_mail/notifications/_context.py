@@ -7,7 +7,7 @@ missed deadline has only the run, as a dictionary, and the deadline. Missing val
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -291,6 +291,17 @@ def render_html(context: NotificationContext, *, instance: str | None = None) ->
         ],
         instance=instance,
     )
+
+
+def render_summary(subject: str, groups: Sequence[Mapping[str, Any]], further: int) -> str:
+    """Return the HTML of a summary of alerts.
+
+    :param groups: by title: the count, the first and the last time, the last error and URL, and how many are doubtful.
+    :param further: the number of groups that are left out.
+    """
+    instance = conf.get("api", "instance_name", fallback=None)
+    template = _TEMPLATES.get_template("summary.html.jinja2")
+    return template.render(subject=subject, groups=groups, further=further, instance=instance)
 
 
 def _details(context: NotificationContext) -> list[tuple[str, str | None]]:

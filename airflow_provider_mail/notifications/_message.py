@@ -54,7 +54,6 @@ from airflow_provider_mail.api.errors import (
 )
 from airflow_provider_mail.api.transactional import (
     MAX_RECIPIENTS,
-    Delivery,
     MessageVersion,
     Recipient,
     SendBatch,
@@ -87,7 +86,7 @@ DEFAULT_TIMEOUT = 20.0
 class OutgoingMessage:
     """A request, and for the log the parts that were left out, with position and reason, never addresses."""
 
-    request: Delivery = field(repr=False)
+    request: SendMail | SendBatch = field(repr=False)
     recipient_count: int
     skipped: Sequence[str]
 
@@ -142,19 +141,19 @@ def build_message(
             skipped.append(f"{name}: {count} recipients, at most {MAX_RECIPIENTS} are allowed")
             del recipients[name][MAX_RECIPIENTS:]
     sender_mail, name = _sender(_given("sender_mail", sender, skipped), skipped)
-    subject = _one_line(_required("subject", subject, skipped) or "") or _one_line(default_subject)
+    subject = one_line_subject(_required("subject", subject, skipped) or "") or one_line_subject(default_subject)
     content = _usable("content", Html, _required("content", content, skipped), skipped) or default_content
     sender_name = one_line(_given("sender_name", sender_name, skipped) or name)
     shared: dict[str, Any] = {
         "sender_mail": sender_mail,
         "sender_name": _cut(sender_name, MAX_SENDER_NAME_BYTES) or None,
-        "subject": _escape_tags(subject, "{ {"),
+        "subject": escape_tags(subject, "{ {"),
         "reply_to": _reply_to(_given("reply_to", reply_to, skipped), skipped),
         "category": _usable("category", Label, _given("category", category, skipped), skipped),
         "attachment": _attachment(files, skipped),
     }
     # Built last, because the content lists the parts that are left out.
-    shared["content"] = _with_note(_escape_tags(content, "&#123;&#123;"), skipped)
+    shared["content"] = with_note(escape_tags(content, "&#123;&#123;"), skipped)
     people = {
         name: sorted((address_key(recipient.email), recipient.name) for recipient in recipients[name])
         for name in recipients
@@ -162,7 +161,7 @@ def build_message(
     key = json.dumps([str(uuid4()) if event_key is None else event_key, shared, people], default=str)
     shared["unique_msg_id"] = unique_msg_id(key, 0)
     if len(recipients["to"]) == 1 and not recipients["cc"] and not recipients["bcc"]:
-        request: Delivery = SendMail(**shared, to=recipients["to"][0])
+        request: SendMail | SendBatch = SendMail(**shared, to=recipients["to"][0])
     else:
         request = SendBatch(**shared, message_versions=_versions(**recipients))
     return OutgoingMessage(request, sum(map(len, recipients.values())), skipped)
@@ -191,7 +190,7 @@ def _usable(path: str, field_type: Any, value: Any, skipped: list[str]) -> Any:
         return None
 
 
-def _with_note(content: str, skipped: Sequence[str]) -> str:
+def with_note(content: str, skipped: Sequence[str]) -> str:
     if not skipped:
         return content
     note = f"<p>Left out of this message: {escape('; '.join(skipped))}.</p>"
@@ -199,7 +198,7 @@ def _with_note(content: str, skipped: Sequence[str]) -> str:
     return f"{before}{note}{end}{after}" if end else f"{content}{note}"
 
 
-def _escape_tags(text: str, replacement: str) -> str:
+def escape_tags(text: str, replacement: str) -> str:
     """Replace text that the service could read as the start of a tag."""
     return text.replace("{{", replacement)
 
@@ -267,7 +266,7 @@ def _sender(sender: str | None, skipped: list[str]) -> tuple[str, str]:
     )
 
 
-def _one_line(subject: str) -> str:
+def one_line_subject(subject: str) -> str:
     subject = one_line(subject[:MAX_CHARACTERS_READ])
     if len(subject) <= MAX_SUBJECT_CHARACTERS:
         return subject

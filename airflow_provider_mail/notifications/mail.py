@@ -6,6 +6,7 @@ import asyncio
 import copy
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -16,10 +17,11 @@ if TYPE_CHECKING:
     import jinja2
     from airflow.sdk import Context
 
+    from airflow_provider_mail.notifications._context import NotificationContext
     from airflow_provider_mail.notifications._message import OutgoingMessage
 
 
-__all__ = ["MailNotifier", "send_mail_notification"]
+__all__ = ["MailNotifier", "send_digests", "send_mail_notification"]
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +57,11 @@ class MailNotifier(BaseNotifier):
     :param reply_to: the address for replies, plain or ``Name <address>``. Default: none. (templated)
     :param category: a label for reports: letters and digits, 100 bytes at most. Default: none. (templated)
     :param files: the paths of files to attach; several are sent as one archive. Default: none. (templated)
+    :param digest: ``timedelta(minutes=10)``: after a mail, alerts of these 10 minutes to the same recipients are stored
+        and sent in one summary, by the next alert or by :func:`send_digests`. It needs ``[mail] memory_conn_id``, see
+        docs/how-to/one-mail-for-many-alerts.md. Default: each alert is sent at once.
     :param timeout: seconds for the whole delivery. Default: 20.
+    :raises ValueError: ``digest`` is no timedelta of at least a second.
     :param kwargs: Airflow's own arguments: the context of a notifier that is awaited (3.1 and later).
     """
 
@@ -78,10 +84,14 @@ class MailNotifier(BaseNotifier):
         reply_to: str | None = None,
         category: str | None = None,
         files: str | Sequence[str] | None = None,
+        digest: timedelta | None = None,
         timeout: float = 20.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        given: Any = digest
+        if given is not None and not (isinstance(given, timedelta) and given >= timedelta(seconds=1)):
+            raise ValueError("digest: a timedelta of at least a second is needed, such as timedelta(minutes=10)")
         self.mail_conn_id = mail_conn_id
         self.to = to
         self.subject = subject
@@ -93,6 +103,7 @@ class MailNotifier(BaseNotifier):
         self.reply_to = reply_to
         self.category = category
         self.files = files
+        self.digest = digest
         self.timeout = timeout
         self._skipped: list[str] = []
 
@@ -108,15 +119,28 @@ class MailNotifier(BaseNotifier):
         from airflow_provider_mail.notifications._message import DeadlineMailHook, log_errors, send
 
         with log_errors(self.mail_conn_id):
-            log.debug(send(DeadlineMailHook(self.mail_conn_id, self.timeout), self._message(context)))
+            hook = DeadlineMailHook(self.mail_conn_id, self.timeout)
+            event, message = self._message(context)
+            if self.digest is None:
+                log.debug(send(hook, message))
+                return
+            from airflow_provider_mail.notifications._digest import notify
+
+            log.debug(notify(hook, message, event, self.digest.total_seconds()))
 
     async def async_notify(self, context: Context) -> None:
         """Send the message from an event loop; see :meth:`notify`."""
+        if self.digest is not None:
+            from asgiref.sync import sync_to_async
+
+            # In a thread of asgiref, and not cancelled, for the reasons in `MailHook.get_async_conn`.
+            await asyncio.shield(sync_to_async(self.notify, thread_sensitive=False)(context))
+            return
         # The first import takes longer than the triggerer's event loop may be blocked.
         delivery = await asyncio.to_thread(import_module, "airflow_provider_mail.notifications._message")
         with delivery.log_errors(self.mail_conn_id):
             hook = delivery.DeadlineMailHook(self.mail_conn_id, self.timeout)
-            log.debug(await delivery.send_async(hook, self._message(context)))
+            log.debug(await delivery.send_async(hook, self._message(context)[1]))
 
     def render_template_fields(self, context: Context, jinja_env: jinja2.Environment | None = None) -> None:
         """Render the template fields. An undefined name renders as empty with a warning.
@@ -159,7 +183,7 @@ class MailNotifier(BaseNotifier):
             setattr(self, name, value)
         self.mail_conn_id = self.mail_conn_id or "mail_default"
 
-    def _message(self, context: Mapping[str, Any]) -> OutgoingMessage:
+    def _message(self, context: Mapping[str, Any]) -> tuple[NotificationContext, OutgoingMessage]:
         from airflow_provider_mail.notifications._context import NotificationContext, render_html, render_subject
         from airflow_provider_mail.notifications._message import build_message, log_skipped
         from airflow_provider_mail.version_compat import conf
@@ -182,7 +206,22 @@ class MailNotifier(BaseNotifier):
             skipped=self._skipped,
         )
         log_skipped(message)
-        return message
+        return event, message
 
 
 send_mail_notification = MailNotifier
+
+
+def send_digests(*, timeout: float = 20.0) -> int:
+    """Send the summaries of ``MailNotifier(digest=...)`` whose time has come and that no further alert has sent.
+
+    Call it in a task every few minutes. Several may run at once.
+
+    :param timeout: seconds for each mail. Default: 20.
+    :return: the number of summaries that were sent.
+    :raises MailConfigError: there is no memory.
+    :raises MailError: a summary was not sent, or may have been. Its alerts are in the next one.
+    """
+    from airflow_provider_mail.notifications._digest import send_due
+
+    return send_due(timeout)

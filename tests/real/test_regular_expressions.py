@@ -111,7 +111,7 @@ def test_what_the_notifier_reads_is_read_once(piece: str) -> None:
     without_addresses(text)
     fields.mailbox("to", text, [])
     list(fields.split_mailboxes(text))
-    _message._one_line(f"Airflow alert: dag_id=a task_id=b {text}")
+    _message.one_line_subject(f"Airflow alert: dag_id=a task_id=b {text}")
     summarize(ValueError(text))
 
 

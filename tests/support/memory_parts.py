@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_provider_mail._audience.alerts import Alerts
 from airflow_provider_mail._audience.memory import Cap, Memory
 from airflow_provider_mail._audience.sealing import AudienceKey
 
-__all__ = ["AudienceKey", "Cap", "Memory", "new_memory"]
+__all__ = ["Alerts", "AudienceKey", "Cap", "Memory", "new_memory"]
 
 
 def new_memory(conn_id: str, monkeypatch: pytest.MonkeyPatch) -> Memory:

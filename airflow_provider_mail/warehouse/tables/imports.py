@@ -119,6 +119,22 @@ MEMORY = Table(
     load_columns=(),
 )
 
+ALERTS = Table(
+    comment="Alerts of notifiers with a digest that wait for a summary; encrypted, deleted when it is sent",
+    key=("digest", "alert"),
+    columns=(
+        Column("digest", text(32), "Keyed digest of recipients, sender and window; empty in the row that is locked"),
+        Column("alert", text(32), "The alert; empty in the row of the window"),
+        Column("happened_at", BIGINT, "When it happened, or the window began, by this database's clock"),
+        Column("due_at", BIGINT, "When the window ends; of an alert, until when a process may be sending it"),
+        Column("state", text(10), "waiting, intended while it is being sent, or in doubt; empty for a window"),
+        Column("claim", text(32), "The process that sends it; empty if none does"),
+        Column("sealed", TEXT, "Recipients, what happened and where, encrypted"),
+    ),
+    insert_only=True,
+    load_columns=(),
+)
+
 AUDIENCE_RUNS = Table(
     comment="Runs of audiences with their counts; no personal data",
     key=("import_id",),
