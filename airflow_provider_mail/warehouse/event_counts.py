@@ -57,22 +57,25 @@ def event_counts(
     types = list(event_types or ())
     if event_types is not None:
         type_condition = f"e.event_type IN ({', '.join([mark] * len(types))})"
-    # A mail has at most one Delivered event: its code belongs to the key.
+    # A mail has at most one Delivered event: its code belongs to the key. Without GROUP BY, SQLite would compare each
+    # event with all others of the account.
     sql = f"""
 SELECT {", ".join(f"SUM(CASE WHEN {name} > 0 THEN 1 ELSE 0 END), SUM({name})" for name in RULES)}
 FROM (
     SELECT {", ".join(f"SUM({_is_one(rule.codes)}) AS {name}" for name, rule in RULES.items())}
     FROM {table.spelled} AS e
-    LEFT JOIN {table.spelled} AS d
-        ON d.mail_conn_id = e.mail_conn_id AND d.unique_msg_id = e.unique_msg_id AND d.email = e.email
-        AND d.event_code = 'Delivered' AND e.submit_time IS NULL
+    LEFT JOIN (
+        SELECT unique_msg_id, email, MIN(submit_time) AS submit_time FROM {table.spelled}
+        WHERE mail_conn_id = {mark} AND event_code = 'Delivered' AND submit_time IS NOT NULL
+        GROUP BY unique_msg_id, email
+    ) AS d ON d.unique_msg_id = e.unique_msg_id AND d.email = e.email AND e.submit_time IS NULL
     WHERE e.mail_conn_id = {mark} AND e.event_code IN ({_listed(codes)}) AND {type_condition}
         {"AND e.submit_time IS NULL AND d.submit_time IS NULL" if undated else ""}
         AND e.received_at >= {mark} AND {when} >= {mark} AND {when} < {mark}
     GROUP BY e.unique_msg_id, e.email, CASE WHEN e.unique_msg_id IS NULL THEN e.event_id END
 ) AS mails"""
     times = [table.parameter("received_at", moment) for moment in (begin - CLOCK_TOLERANCE, begin, end)]
-    with stream_rows(hook, sql, [mail_conn_id, *types, *times]) as (_, batches):
+    with stream_rows(hook, sql, [mail_conn_id, mail_conn_id, *types, *times]) as (_, batches):
         numbers: list[Any] = [int(number or 0) for batch in batches for row in batch for number in row]
     pairs = zip(numbers[::2], numbers[1::2], strict=True)
     return {counter: EventCounts(*pair) for counter, pair in zip(RULES, pairs, strict=True)}

@@ -178,6 +178,13 @@ class Table:
         return self[self.by_day] if self.by_day else None
 
     @cached_property
+    def by_account_and_day(self) -> tuple[str, ...]:
+        """The columns of the index by which the rows of some days are found; none if the key has the day."""
+        if not self.by_day or self.by_day in self.key:
+            return ()
+        return (*(name for name in self.key if name in (CONNECTION.name, TEAM.name)), self.by_day)
+
+    @cached_property
     def observed(self) -> str | None:
         return next((column.name for column in self.columns if column.observed), None)
 

@@ -266,6 +266,9 @@ class Postgres(Staged):
     def safe_message(self, error: BaseException) -> str:
         return self._lock_message() if sqlstate(error) == "55P03" else super().safe_message(error)
 
+    def _index(self) -> str:
+        return f"ON {self.target}"  # named by Postgres
+
     def _open_staging(self, cursor: Any) -> None:
         # Under a stricter level, the default of some databases, concurrent loads would fail instead of queueing.
         cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")

@@ -165,6 +165,10 @@ class Sqlite(Staged):
     def _can_hold(self, column: Column, actual: str) -> bool:
         return super()._can_hold(column, _affinity(actual))
 
+    def _index(self) -> str:
+        *schema, table = (part.text for part in (self.request.resolved or self.request.name).parts)
+        return f"{'.'.join(map(quoted, [*schema, f'{table}_by_day']))} ON {quoted(table)}"
+
     def _create_stage(self, cursor: Any) -> None:
         # The primary key keeps one row of each key, in sorted order.
         definition = f"{self._staged_columns()}, PRIMARY KEY ({', '.join(self.table.key)})"

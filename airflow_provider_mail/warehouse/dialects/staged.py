@@ -12,6 +12,7 @@ import datetime
 import re
 import time
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -36,6 +37,8 @@ class Staged(StagedSql):
 
     counts_upserts: ClassVar[bool] = False
     """Whether the driver counts the rows that an upsert has written, each once."""
+    uses_indexes: ClassVar[bool] = True
+    """Whether an index makes searching faster."""
 
     def __init__(self, hook: DbApiHook, request: LoadRequest, stage: str = STAGE) -> None:
         super().__init__(hook, request, stage)
@@ -244,6 +247,8 @@ class Staged(StagedSql):
             if self._existed:
                 raise self.error("it was dropped or renamed during the load: load again")
             cursor.execute(self._create_statement())
+            if self.uses_indexes and (columns := self.table.by_account_and_day):
+                cursor.execute(f"CREATE INDEX {self._index()} ({self._columns_list(columns)})")
             self._describe(cursor, self.table.stored_columns, whole=True)
             return
         self._check_types(existing)
@@ -251,6 +256,10 @@ class Staged(StagedSql):
         for column in missing:
             cursor.execute(self._addition(column))
         self._describe(cursor, missing, whole=False)
+
+    def _index(self) -> str:
+        """The name of the index by day, with its table."""
+        return f"by_day ON {self.target}"
 
     def _prepare_beside(self, cursor: Any) -> None:
         """Prepare a table beside the loaded one; an error names it, for users who created only the other table."""
@@ -321,12 +330,16 @@ class Staged(StagedSql):
 
         :return: their number by `Table.counted_by`, or else by ``None``, and the keys that exist.
         """
-        source, is_new = self._joined(), f"NOT {self._exists()}"
-        cursor.execute(f"SELECT {self._columns_list(self.table.key, 's.')} FROM {source} WHERE {self._exists()}")
-        existing = {*map(tuple, cursor.fetchall())}
-        cursor.execute(f"SELECT {self._counted_by('s.')}, count(*) FROM {source} WHERE {is_new} GROUP BY 1")
-        inserted_by = dict(cursor.fetchall())
-        cursor.execute(self._upsert(source, is_new), self._load_values())
+        key, counted, source = self._columns_list(self.table.key, "s."), self._counted_by("s."), self._joined()
+        # Without a condition, which could make the database read the table first instead of the staged rows.
+        cursor.execute(f"SELECT {self._exists()}, {counted}, {key} FROM {source}")
+        inserted_by, existing = Counter[Any](), set[tuple[Any, ...]]()
+        for exists, value, *own in cursor.fetchall():
+            if exists:
+                existing.add(tuple(own))
+            else:
+                inserted_by[value] += 1
+        cursor.execute(self._upsert(source, f"NOT {self._exists()}"), self._load_values())
         return inserted_by, existing
 
     def _counted_by(self, alias: str = "") -> str:
