@@ -118,7 +118,9 @@ class EmulatorSettings:
     stats_day: Literal["send", "event"] = setting("send", "The day on which transactional opens count.")
 
     # Life of a campaign
-    scheduled_status: Literal[-1, 0, 1] = setting(1, "mailStatus of a task whose send time has not come; 0 is a fifth.")
+    scheduled_status: Literal[-1, 0, 1, 2, 4] = setting(
+        1, "mailStatus of a task whose send time has not come; 0 is a fifth."
+    )
     sending_seconds: float = setting(5.0, "Virtual seconds from the start of sending to its end.")
     sending_looks: int | None = setting(None, "Responses of campaign get that show a task sending; replaces seconds.")
     campaign_outcome: Literal["done", "failed"] = setting("done", "How sending ends: mailStatus 2 or 4.")

@@ -262,7 +262,7 @@ def test_requests_in_flight_are_counted(api: Api, monkeypatch: pytest.MonkeyPatc
 def test_values_of_settings() -> None:
     for name, value in (
         ("sending_looks", "3"), ("sending_looks", True), ("errors_as_http_status", 1), ("sending_seconds", None),
-        ("campaign_outcome", "lost"), ("scheduled_status", 2), ("scheduled_status", True),
+        ("campaign_outcome", "lost"), ("scheduled_status", 3), ("scheduled_status", True),
         ("refused_addresses", "a@example.com"), ("refused_addresses", [1]),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=name):

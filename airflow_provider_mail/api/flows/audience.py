@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from airflow_provider_mail.api._core.pagination import Pager, next_page
 from airflow_provider_mail.api._core.requests import Client
@@ -19,9 +19,6 @@ from airflow_provider_mail.api.contacts import GetListContacts
 from airflow_provider_mail.api.errors import MailError, MailRejectedError
 from airflow_provider_mail.api.flows.create_once import delete
 from airflow_provider_mail.api.lists import DeleteList, GetLists, find_list
-
-if TYPE_CHECKING:
-    from airflow_provider_mail.api.campaigns import Campaign
 
 MAX_LIST_NAME_BYTES = 200
 """The specification shows no limit for the name of a list; this is that of a campaign."""
@@ -163,35 +160,26 @@ def _is_outdated(name: AudienceList, lists: Collection[AudienceList], keep: int)
     return replaced or len({other.run for other in later} - {name.run}) >= keep
 
 
-def unsent_campaigns(client: Client) -> Iterator[Campaign]:
-    """Yield the campaigns that are not finished, or whose send time is ahead; also drafts."""
+def lists_in_use(client: Client, *, only_scheduled: bool = False) -> set[str]:
+    """Return the names of the lists that campaigns are sent to or exclude, but for those that are surely finished.
+
+    All campaigns are read: the specification does not show the status of a scheduled one, which may be any.
+
+    :param only_scheduled: only of campaigns whose send time is ahead.
+    """
     # Every import imports this module, and building the models of campaigns takes as long as 15,000 of its rows.
     from airflow_provider_mail.api.campaigns import GetCampaigns, MailStatus
 
-    finished = (MailStatus.COMPLETE, MailStatus.FAILED)
-    statuses: list[MailStatus] | None = [MailStatus.DRAFT, MailStatus.SENDING]
-    # The specification shows no status for a scheduled campaign: if it is none of the four, all must be read.
-    totals = [
-        client.send(GetCampaigns(page_size=1, mail_status=known)).total_records for known in (None, list(MailStatus))
-    ]
-    if None in totals or totals[0] != totals[1]:
-        statuses = None
-    pager = Pager(GetCampaigns(mail_status=statuses, page_size=100))
+    names = set[str]()
+    pager = Pager(GetCampaigns(page_size=100))
     while pager.next_request is not None:
         for campaign in next_page(client, pager):
-            if campaign.mail_status not in finished or campaign.send_time_is_ahead(client.service_clock.latest()):
-                yield campaign
-
-
-def lists_in_use(client: Client, *, only_scheduled: bool = False) -> set[str]:
-    """Return the names of the lists to which campaigns are still to be sent, or that these exclude.
-
-    :param only_scheduled: not those of drafts, and of campaigns that are being sent.
-    """
-    names = set[str]()
-    for campaign in unsent_campaigns(client):
-        if not only_scheduled or campaign.send_time_is_ahead(client.service_clock.latest()):
-            names.update(campaign.rcpt_list_names or (), campaign.repel_list_names or ())
+            is_used = campaign.send_time_is_ahead(client.service_clock.latest())
+            if not only_scheduled and not is_used:
+                is_final = campaign.mail_status in (MailStatus.COMPLETE, MailStatus.FAILED)
+                is_used = not is_final or campaign.send_by_date_time is None
+            if is_used:
+                names.update(campaign.rcpt_list_names or (), campaign.repel_list_names or ())
     return names
 
 
