@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, compress, repeat
-from operator import ne
+from operator import ne, or_
 from typing import Any, NamedTuple
 
 from airflow_provider_mail._audience.rows import BUCKETS, People
@@ -111,11 +111,12 @@ class Comparison:
         if len(values) > len(keys) - befores.count(None):
             left = sorted(key for key in values.keys() - set(keys) if is_member(values[key]))
         if overwritten is not None:
-            differs = list(map(ne, befores, digests))
+            differs: Iterable[bool] = map(ne, befores, digests)
             if overwritten:
-                differs = [differ or key in overwritten for differ, key in zip(differs, keys, strict=True)]
+                differs = map(or_, differs, map(overwritten.__contains__, keys))
+            places = list(compress(range(len(keys)), differs))
             keys, numbers, befores, digests = (
-                list(compress(each, differs)) for each in (keys, numbers, befores, digests)
+                list(map(column.__getitem__, places)) for column in (keys, numbers, befores, digests)
             )
         return Differences(number, keys, numbers, befores, digests, left, list(map(values.__getitem__, left)), away)
 

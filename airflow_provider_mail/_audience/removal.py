@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail._audience.comparison import RETURNED, Comparison
+from airflow_provider_mail._audience.comparison import LEFT, RETURNED, Comparison
 from airflow_provider_mail._audience.people import members_of_others
 from airflow_provider_mail._audience.rows import ACCEPTED, REJECTED, People
 from airflow_provider_mail._audience.state import EXCLUDED, GONE, IN_DOUBT, AudienceState, is_member
@@ -87,8 +87,8 @@ class Removal:
         return digest if mark == ACCEPTED else IN_DOUBT
 
     def _left(self) -> Iterator[bytes]:
-        for each in self._comparison.changes():
-            yield from each.left
+        if self._comparison.counts[LEFT]:
+            yield from chain.from_iterable(each.left for each in self._comparison.changes())
         yield from self._rejected
 
     # --- contacts ---
