@@ -39,7 +39,6 @@ with DAG(
     @task(trigger_rule="all_done")
     def send_summaries() -> int:
         return send_digests()
-
-    # [END howto_send_digests]
+        # [END howto_send_digests]
 
     [load.override(task_id=f"load_{table}")(table) for table in ("orders", "customers", "returns")] >> send_summaries()

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail._audience.audience import MAX_EXAMPLES, Audience, Send, masked
 from airflow_provider_mail._audience.comparison import CHANGED, JOINED, LEFT, RETURNED, Comparison, operation_of
+from airflow_provider_mail._audience.memory import Cap, Memory
 from airflow_provider_mail._audience.people import states
 from airflow_provider_mail._audience.removal import Removal, deletes_contacts
-from airflow_provider_mail._audience.rows import ACCEPTED, REJECTED, TO_SEND, People, Rows
+from airflow_provider_mail._audience.rows import ACCEPTED, BUCKETS, LEFT_OUT, REJECTED, TO_SEND, People, Rows
 from airflow_provider_mail._audience.sealing import AudienceKey, deployment_digest
 from airflow_provider_mail._audience.state import (
     IN_DOUBT,
@@ -34,7 +35,7 @@ from airflow_provider_mail._audience.state import (
 )
 from airflow_provider_mail._audience.store import Header, StateChangedError, StateStore
 from airflow_provider_mail._config import name_prefix
-from airflow_provider_mail._task.mixin import task_instance_name
+from airflow_provider_mail._task.mixin import mailing_name, task_instance_name
 from airflow_provider_mail._task.progress import store_run
 from airflow_provider_mail._task.storage import Spool, current_task_run
 from airflow_provider_mail.api._core.pacing import infrequent_gc
@@ -77,6 +78,8 @@ UNUSUAL_RATIO = 3
 """How many times the changes of the last runs are unusual."""
 RECENT_RUNS = 10
 LOGGED_AT_ONCE = 10_000
+JUDGED_AT_ONCE = 1_000
+"""People in one transaction of the memory, in which others wait."""
 
 
 class ComparedAudience(Audience):
@@ -116,6 +119,8 @@ class ComparedAudience(Audience):
         self._totals: dict[str, int] = {}
         self._log: Spool[list[tuple[bytes, str]]] = Spool()
         """What became of people, for the log."""
+        self.mailed: dict[str, int] = {}
+        """How many people the memory leaves out, and why."""
         self.suppressed_keys = set[bytes]()
         """People of the source whom the user's tables leave out."""
 
@@ -175,6 +180,7 @@ class ComparedAudience(Audience):
                 if self.task.is_dry_run:
                     self._log_dry_run()
                     return
+                self._leave_out_mailed()
                 self._reason = self._reason or self._why_new_list()
                 self._new_list = self._exact and bool(self._reason)
                 self._send(send, on_reject)
@@ -194,6 +200,8 @@ class ComparedAudience(Audience):
             if self._state is not None and deletes_contacts(self.task):
                 # People who join later may make up for a contact that was deleted.
                 values["modified"] = self._state.ledger.modified
+        if self.mailed:
+            values |= self.mailed | {"memory_task": mailing_name(self.context)}
         return super().finish() | values | {"repeated": self._repeated}
 
     def lists(self) -> dict[str, list[str]]:
@@ -358,6 +366,32 @@ class ComparedAudience(Audience):
             for key, number, before in zip(each.keys, each.numbers, each.befores, strict=True):
                 yield key, "rejected" if marks[number] == REJECTED else operation_of(before)
             yield from zip(each.left, repeat(LEFT), strict=False)
+
+    def _leave_out_mailed(self) -> None:
+        """Leave out who has had this mail, or as many as ``at_most`` allows; reserve the mails of the others."""
+        task, people = self.task, self._people
+        if (task.once_per is None and task.at_most is None) or not self._writes:
+            return
+        memory, cap, name = Memory.needed_by(task), Cap.of(task.at_most), mailing_name(self.context)
+        assert memory is not None
+        memory.check()
+        self.mailed = {"already": 0, "capped": 0}
+        with memory.kept_open():
+            for bucket in range(BUCKETS):
+                keys, _, numbers = people.bucket(bucket)
+                addresses = [(key.decode(), number) for key, number in zip(keys, numbers, strict=True) if b"@" in key]
+                for some in batched(addresses, JUDGED_AT_ONCE):
+                    wanted = [(address, task.once_per or name) for address, _ in some]
+                    verdicts = memory.reserve(wanted, task=name, cap=cap)
+                    for (_, number), (verdict, _) in zip(some, verdicts, strict=True):
+                        if verdict in self.mailed:
+                            people.marks[number] = LEFT_OUT
+                            self.mailed[verdict] += 1
+        self.suppressed = (self.suppressed or 0) + sum(self.mailed.values())
+        task.log.info(
+            "Left out: %s people who have had this mail, %s who have had as many as at_most allows.",
+            *self.mailed.values(),
+        )
 
     # --- what is sent and stored ---
 

@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from logging import getLogger
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -50,6 +51,10 @@ class Cap:
     count: int
     seconds: int
 
+    @classmethod
+    def of(cls, at_most: tuple[int, timedelta] | None) -> Cap | None:
+        return at_most and cls(at_most[0], int(at_most[1].total_seconds()))
+
     def allows(self, times: Iterable[int], at: int) -> bool:
         inside = sorted([at, *(time for time in times if abs(time - at) < self.seconds)])
         return all(last - first >= self.seconds for first, last in zip(inside, inside[self.count :], strict=False))
@@ -78,6 +83,21 @@ class Memory:
             return None
         hook = configured_hook("memory_conn_id", conn_id)
         return cls(hook, setting("memory_table"), AudienceKey.of_deployment())
+
+    @classmethod
+    def needed_by(cls, task: Any) -> Memory | None:
+        """Return the memory of a task with the arguments ``once_per`` and ``at_most``.
+
+        :raises MailConfigError: none is configured, and one of them is given.
+        """
+        memory = cls.configured()
+        for name in ("once_per", "at_most"):
+            if memory is None and getattr(task, name) is not None:
+                raise MailConfigError(
+                    f"{name}: there is no memory of who was mailed what; set [mail] memory_conn_id to the "
+                    "connection of a database (AIRFLOW__MAIL__MEMORY_CONN_ID). Nothing was sent"
+                )
+        return memory
 
     def create(self) -> None:
         """Create the tables, unless they exist. Tasks do not: a table that was lost would mail everybody again."""
@@ -190,6 +210,26 @@ class Memory:
                     f"{change} WHERE mail_key = {mark} AND person IN ({_marks(mark, people)})",
                     [*([state] if state else []), key, *people],
                 )
+
+    def note_campaign(self, imports: Iterable[str], *, at: int | None = None, sent: bool = False) -> None:
+        """Store when the mails are sent that imports have reserved for a campaign, or that the service has accepted it.
+
+        :param imports: the task and run of each.
+        """
+        mark = self._hook.placeholder
+        change, value = ("state", SENT) if sent else ("mailed_at", at)
+        statement = f"UPDATE {self._table.spelled} SET {change} = {mark} WHERE task = {mark} AND state = '{INTENDED}'"
+
+        def work(execute: Callable[..., Any]) -> None:
+            for task in imports:
+                execute(statement, [value, task])
+
+        if value is not None:
+            self._table.transaction(work)
+
+    def release(self, task: str) -> int:
+        """Delete the mails of a task and its run, which were not sent; return their number."""
+        return self._table.delete([{"task": task}])
 
     def of(self, email: str) -> list[dict[str, Any]]:
         """Return the mails of a person, the latest first."""

@@ -438,6 +438,11 @@ def from_file(content: Any) -> Any:
     return f"{{% include {content!r} %}}"
 
 
+def mailing_name(context: Context) -> str:
+    """Return the name of a task and its run in the memory: without the map index, which may move."""
+    return task_instance_name(context, 230, "*")
+
+
 def task_instance_name(context: Context, most_bytes: int, item: str = "") -> str:
     """Return a name composed of ``[mail] name_prefix``, dag id, task id, run id and, for a mapped task, what it maps.
 

@@ -357,6 +357,11 @@ def memory_forget(args: Namespace) -> None:
 
 
 @command
+def memory_release(args: Namespace) -> None:
+    print(f"Deleted: {_memory().release(args.task)} mails.")
+
+
+@command
 def memory_expire(args: Namespace) -> None:
     if args.keep_days <= 0:
         fail("--keep-days: must be more than 0")

@@ -80,6 +80,7 @@ INBOX_TABLE = Arg(("--inbox-table",), help="table of the inbox ([mail] inbox_tab
 STATE_CONN_ID = Arg(("--sql-conn-id",), help="connection of the database with the states of audiences", required=True)
 STATE_TABLE = Arg(("--table",), help="table of audiences (mail_audiences)", default="mail_audiences")
 KEEP_DAYS = Arg(("--keep-days",), help="days for which mails are remembered", type=float, required=True)
+TASK = Arg(("--task",), help="the task and its run as `why` shows them", required=True)
 AUDIENCE_NAME = Arg(("audience",), help="the audience as status shows it")
 
 
@@ -114,6 +115,8 @@ def get_cli_commands() -> list[CLICommand]:
         _command("why", "Show which mails a person had, when and from which task", "commands.memory_why",
                  EMAIL, ARG_OUTPUT),
         _command("forget", "Delete the mails of a person, for an erasure", "commands.memory_forget", EMAIL),
+        _command("release", "Delete the mails of a task and its run that never went out, such as those of a campaign "
+                 "that was cancelled; its people may then get them", "commands.memory_release", TASK),
         _command("expire", "Delete old mails; a person may then get them again", "commands.memory_expire", KEEP_DAYS),
     )  # fmt: skip
     commands = (

@@ -18,6 +18,7 @@ from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS, AirflowFail
 if TYPE_CHECKING:
     from airflow.sdk import Context, ObjectStoragePath
 
+    from airflow_provider_mail._audience.memory import Memory
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail.api._core.requests import Client
     from airflow_provider_mail.api.campaigns import CreateCampaign, DeleteCampaign
@@ -213,7 +214,12 @@ class MailCreateCampaignOperator(MailLineage, SendGuardMixin, WaitingMixin, Base
                 request = request.model_copy(
                     update={"only_save": True, "send_list_names": None, "repel_list_names": None}
                 )
+            memory, imports = self._remembered(sandbox, context)
+            if memory is not None:
+                memory.note_campaign(imports, at=int(request.send_date.timestamp()) if request.send_date else None)
             creation = self._create(request, sandbox, context)
+            if memory is not None:
+                memory.note_campaign(imports, sent=True)
         if creation.incomplete:
             self.log.warning("Continuing with incomplete campaign %r (guid %s).", creation.mail_name, creation.guid)
         elif creation.adopted:
@@ -241,6 +247,19 @@ class MailCreateCampaignOperator(MailLineage, SendGuardMixin, WaitingMixin, Base
         stats = self.wait_until_sent(creation, request.send_date, context)
         self._mark_sent(context)
         return {**result, "mail_stats": stats}
+
+    def _remembered(self, sandbox: bool, context: Context) -> tuple[Memory | None, list[str]]:
+        """Return the memory, and the imports that have reserved mails for this campaign; ``None`` if none has."""
+        from airflow_provider_mail._audience.memory import Memory
+        from airflow_provider_mail.api.errors import MailConfigError
+
+        imports = [result["memory_task"] for result in self._audience_results(context) if result.get("memory_task")]
+        if sandbox or self.only_save or not imports:
+            return None, []
+        if (memory := Memory.configured()) is None:
+            raise MailConfigError("[mail] memory_conn_id: is not set, and the import of the audience had a memory")
+        memory.check()
+        return memory, imports
 
     def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> dict[str, Any]:
         """Read the trigger's event, and the created campaign from XCom."""

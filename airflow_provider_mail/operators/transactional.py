@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, Unpack
 
 from airflow_provider_mail._task.checks import RedactedField, unwrap
-from airflow_provider_mail._task.mixin import OnEmpty, SendGuardMixin, Templated, task_instance_name
+from airflow_provider_mail._task.mixin import OnEmpty, SendGuardMixin, Templated, mailing_name, task_instance_name
 from airflow_provider_mail._task.rules import rows_problem
 from airflow_provider_mail.operators._base import BaseInterruptibleOperator
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException, AirflowSkipException
@@ -102,15 +102,8 @@ class BaseSendOperator(BaseInterruptibleOperator):
         """
         from airflow_provider_mail._audience.memory import Cap, Memory, RememberedMailing
         from airflow_provider_mail._task.state import TaskState
-        from airflow_provider_mail.api.errors import MailConfigError
 
-        if (memory := Memory.configured()) is None:
-            for name in ("once_per", "at_most"):
-                if getattr(self, name) is not None:
-                    raise MailConfigError(
-                        f"{name}: there is no memory of who was mailed what; set [mail] memory_conn_id to the "
-                        "connection of a database (AIRFLOW__MAIL__MEMORY_CONN_ID). Nothing was sent"
-                    )
+        if (memory := Memory.needed_by(self)) is None:
             return None
         return RememberedMailing(
             self.hook,
@@ -121,11 +114,10 @@ class BaseSendOperator(BaseInterruptibleOperator):
             things=self.things,
             own_ids=not self.unique_msg_id,
             memory=memory,
-            # Without the map index, which is another one's when the mapped list moves.
-            task=task_instance_name(context, 230, "*"),
+            task=mailing_name(context),
             once_per=self.once_per,
             by_content=context["ti"].map_index not in (None, -1) or self.on_duplicate_recipient == "allow",
-            cap=None if self.at_most is None else Cap(self.at_most[0], int(self.at_most[1].total_seconds())),
+            cap=Cap.of(self.at_most),
         )
 
     def _send(self, context: Context) -> tuple[Mailing, bool]:
