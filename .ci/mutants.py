@@ -40,7 +40,7 @@ class Group(NamedTuple):
 
 GROUPS = {
     "exchange": Group(
-        ("api/_core/exchange.py", "api/_core/responses.py"),
+        ("api/client.py", "api/_core/responses.py"),
         ("api/test_exchange.py", "api/test_judgement.py"),
         (
             "api/test_sandbox.py",
@@ -61,7 +61,7 @@ GROUPS = {
         ),
     ),
     "paging": Group(
-        ("api/_core/pagination.py", "api/client.py"),
+        ("api/_core/pagination.py",),
         ("api/test_paging.py",),
         ("api/test_stats.py", "faults/test_any_faults.py"),
     ),

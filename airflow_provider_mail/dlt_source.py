@@ -36,11 +36,11 @@ from airflow_provider_mail._dlt_resources import (
     replaced,
     span,
 )
-from airflow_provider_mail.api._core.pagination import SAMPLE, Changes, Pager
+from airflow_provider_mail.api._core.pagination import SAMPLE, Changes, Pager, concurrent_pages
 from airflow_provider_mail.api._core.requests import DateWindow, PagedRequest
 from airflow_provider_mail.api._core.responses import compact_records
 from airflow_provider_mail.api.campaigns import GetCampaigns, GetCampaignStats
-from airflow_provider_mail.api.client import MailClient, concurrent_pages
+from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.contacts import GetListContacts
 from airflow_provider_mail.api.errors import MailValidationError
 from airflow_provider_mail.api.flows.second_source import check_campaigns, check_contacts, existing_of

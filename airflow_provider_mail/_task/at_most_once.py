@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, ValidationError
 
 from airflow_provider_mail._task.storage import Spool
-from airflow_provider_mail.api._core.exchange import NOT_REPEATED
 from airflow_provider_mail.api._core.pacing import Workers
+from airflow_provider_mail.api.client import NOT_REPEATED
 from airflow_provider_mail.api.errors import (
     MailAmbiguousSendError,
     MailAnswerLostError,

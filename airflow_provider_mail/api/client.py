@@ -7,41 +7,103 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+import random
 import threading
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextvars import copy_context
+from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Concatenate, ParamSpec, Self, TypeVar
+from itertools import count
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeAlias, TypeVar
 
 import httpx
+import msgspec
+from pydantic import SecretStr
 
 from airflow_provider_mail.api._core import pacing
-from airflow_provider_mail.api._core.exchange import BeforeRequest, Call, Exchange, OnRequest, Renew, transport_error
-from airflow_provider_mail.api._core.pacing import Interrupt, Workers, current_interrupt, sleep
+from airflow_provider_mail.api._core.pacing import Interrupt, ServiceClock, Throttle, Workers, current_interrupt, sleep
 from airflow_provider_mail.api._core.pagination import Pager, next_page
-from airflow_provider_mail.api._core.requests import MailRequest, MailResponse, PagedRequest, PageResponse
-from airflow_provider_mail.api._core.responses import BodyReader, HttpResponse
-from airflow_provider_mail.api._core.shared_rate import SharedRate
-from airflow_provider_mail.api._core.transport import Transmission, http_client
+from airflow_provider_mail.api._core.requests import Effect, MailRequest, MailResponse, PagedRequest, PageResponse
+from airflow_provider_mail.api._core.responses import MEMORY_RATIO, BodyReader, HttpResponse, parse_response
+from airflow_provider_mail.api._core.shared_rate import LATE_SECONDS, SharedRate
+from airflow_provider_mail.api._core.transport import TOTAL_TIMEOUT_FACTOR, Transmission, http_client, transport_error
 from airflow_provider_mail.api.config import ClientConfig
-from airflow_provider_mail.api.errors import MailError, MailRejectedError
+from airflow_provider_mail.api.errors import (
+    MailAmbiguousSendError,
+    MailAnswerError,
+    MailAuthError,
+    MailConnectError,
+    MailError,
+    MailHeldError,
+    MailInterruptedError,
+    MailRateLimitError,
+    MailRejectedError,
+    MailSandboxError,
+    clear_traceback_frames,
+)
 from airflow_provider_mail.api.lists import GetLists
 
-__all__ = ["AsyncMailClient", "MailClient"]
+__all__ = ["AsyncMailClient", "MailClient", "RequestAttempt"]
+
+log = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=MailResponse)
 T = TypeVar("T")
 P = ParamSpec("P")
 Item = TypeVar("Item")
 
+MAX_MISSED = 3
+"""A request that has missed so many slots is sent."""
+
 _READ = httpx.ByteStream(b"")
 """Takes the place of a response's stream once it is read: the two refer to each other, so that the body of the request
 would stay in memory until the garbage collector finds them."""
 
 
-class MailClient(Exchange):
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One HTTP request.
+
+    :param effect: determines whether it may use a connection that has served other requests.
+    """
+
+    path: str
+    method: str
+    headers: Mapping[str, str] = field(repr=False)
+    content: bytes | None = field(repr=False)
+    params: Mapping[str, str] | None = field(repr=False)
+    effect: Effect = Effect.READ
+
+
+class RequestAttempt(NamedTuple):
+    """An HTTP request that is about to be sent.
+
+    :param repeated: whether it repeats a request that failed.
+    :param throttled: seconds that it was held back, to keep the rate or because the service is overloaded.
+    """
+
+    operation: str
+    repeated: bool
+    throttled: float
+
+
+OnRequest: TypeAlias = Callable[[RequestAttempt], None]
+"""Called before each HTTP request; must not block."""
+
+BeforeRequest: TypeAlias = Callable[[str], None]
+"""Called with the path of the operation right before the first byte of each HTTP request. A `MailError` that it raises
+prevents the request."""
+
+
+Renew: TypeAlias = Callable[[], ClientConfig | None]
+"""Reads the settings of the connection again; ``None`` if that is not possible now."""
+
+
+class MailClient:
     """A client for threads; several threads may share one.
 
     :param config: the client's settings.
@@ -54,6 +116,9 @@ class MailClient(Exchange):
         changed, the client continues with them. Default: the credentials do not change.
     """
 
+    _clock: Callable[[], float] = staticmethod(time.monotonic)
+    _draw: Callable[[], float] = staticmethod(random.random)
+
     def __init__(
         self,
         config: ClientConfig,
@@ -62,12 +127,207 @@ class MailClient(Exchange):
         before_request: BeforeRequest | None = None,
         renew: Renew | None = None,
     ) -> None:
-        super().__init__(config, credentials_probe=GetLists(page_size=1), on_request=on_request, renew=renew)
+        self.config = config
+        self.max_seconds = config.timeout * TOTAL_TIMEOUT_FACTOR
+        self.throttle = Throttle(config.requests_per_second, self._clock)
+        self.service_clock = ServiceClock()
+        """The service's time; see :class:`~airflow_provider_mail.api._core.pacing.ServiceClock`."""
+        self._on_request = on_request
         self._before_request = before_request
+        self._renew = renew
+        self._renewal = threading.Lock()
+        # Reads, and every valid credential may send it.
+        self._credentials_probe = GetLists(page_size=1)
         self._https = {os.getpid(): http_client(config)}
         self._urls: dict[str, httpx.URL] = {}
 
+    def send(self, request: MailRequest[R]) -> R:
+        """Carry out one operation and return its response.
+
+        A 401 carries nothing out. If the connection has other credentials by then, since its token was renewed or its
+        key exchanged, the operation is repeated with them, once.
+
+        :raises MailError: see :mod:`airflow_provider_mail.api.errors`.
+        """
+        self.enter_process()
+        with clear_traceback_frames():
+            used = self.config
+            try:
+                return self._attempts(request)
+            except MailAuthError as error:
+                is_probe = request is self._credentials_probe or not request.authenticated
+                if is_probe or error.may_have_taken_effect or not self._is_renewed(used):
+                    raise
+            return self._attempts(request)
+
+    def _is_renewed(self, used: ClientConfig) -> bool:
+        """Read the credentials again, unless another thread has; return whether they have changed."""
+        with self._renewal:
+            if self.config is used and self._renew is not None:
+                latest = self._renew()
+                # Another service or account is not what the work began with.
+                if latest is not None and latest.base_url == used.base_url:
+                    self.config = used.with_credentials_of(latest)
+            if self.config.credentials() == used.credentials():
+                return False
+        log.warning("The service rejected the credentials, and the connection has others by now: continuing with them.")
+        return True
+
+    def _attempts(self, request: MailRequest[R]) -> R:
+        """Send a request until there is a response or a final error."""
+        request = self._apply_sandbox(request)
+        call = self._call(request)
+        secrets = [value.get_secret_value() for value in vars(request).values() if isinstance(value, SecretStr)]
+        secrets += self.config.credentials().values()
+        throttled = self._wait_for_slot()
+        started = self._clock()
+        response_lost = False
+        for attempt in count(1):
+            if self._on_request is not None:
+                self._on_request(RequestAttempt(request.path, attempt > 1, throttled))
+            sent = self._clock()
+            try:
+                http_response = self.fetch(call)
+                max_memory = MEMORY_RATIO * self.config.max_answer_bytes
+                response = parse_response(request, http_response, secrets, max_memory)
+                # Only for a success: a failure may be the response of a proxy, with the proxy's time.
+                received = time.time()
+                # The local clock may have been set meanwhile.
+                self.service_clock.observe(http_response.headers, received - (self._clock() - sent), received)
+                return response
+            except (MailHeldError, MailInterruptedError):
+                raise
+            except MailError as failure:
+                error = failure
+            pause = self.config.retry.pause_before_repeat(
+                error, attempt, self._clock() - started, repeatable=request.effect.repeatable, draw=self._draw
+            )
+            if pause is None:
+                break
+            response_lost = response_lost or error.may_have_taken_effect
+            log.warning("%s Trying again in %.1f s (attempt %d failed).", _sentence(error), pause, attempt)
+            throttled = pause if self._slow_down(error, pause) else 0.0
+            self.pause(pause)
+            throttled += self._wait_for_slot()
+        if response_lost and request.effect is not Effect.READ and not error.may_have_taken_effect:
+            # An earlier attempt may have caused the rejection of a deletion; a lookup determines it.
+            if not (request.effect is Effect.DELETE and isinstance(error, MailRejectedError)):
+                raise _after_lost_response(error)
+            if self._took_effect(request):
+                return request.read({"code": 200, "message": None})
+        raise self._send_error(request, error) if request.effect is Effect.SEND else error
+
+    def _send_error(self, request: MailRequest[Any], error: MailError) -> MailError:
+        """Return the error of a send: was it carried out, or may it have been?
+
+        A page of a proxy (a 4xx without a ``code``) comes instead of the request or of its response; a harmless request
+        shows which. Credentials that the service rejects cannot read, either: the specification does not show its 401.
+        And a proxy that stops a send stops its form with ``sandboxMode``, too.
+        """
+        sandboxed = request.model_copy(update={"sandbox_mode": True})
+        is_page = isinstance(error, MailAnswerError) and 400 <= (error.status or 0) < 500 and request != sandboxed
+        if error.code is None and request.authenticated and (is_page or isinstance(error, MailAuthError)):
+            if not self._is_answered_by(error, sandboxed if is_page else self._credentials_probe):
+                return _ambiguous(error)
+            if is_page:
+                return _stopped(error)
+        return _ambiguous(error) if error.may_have_taken_effect else error
+
+    def _is_answered_by(self, error: MailError, probe: MailRequest[Any]) -> bool:
+        """Return whether another request gets the same response."""
+        try:
+            self.send(probe)
+        except MailAuthError:
+            return isinstance(error, MailAuthError)
+        except MailError as other:
+            return (other.status, other.code) == (error.status, None)
+        return False
+
+    def _wait_for_slot(self) -> float:
+        """Wait until the request may be sent, by the rate of this client and by that of all; return the seconds.
+
+        A slot reserved before a pause is replaced by one after it.
+        """
+        waited = 0.0
+        while (wait := self.throttle.reserve()) > 0:
+            self.pause(wait)
+            waited += wait
+            if not self.throttle.paused:
+                break
+        if self.config.rate_limit_url is not None:
+            waited += self._wait_for_shared_slot()
+        return waited
+
+    def _wait_for_shared_slot(self) -> float:
+        """Wait for a slot of the rate that all processes share; return the seconds.
+
+        A slot that is missed is replaced, but not forever: an overloaded machine is always late.
+        """
+        waited = 0.0
+        missed = 0
+        while True:
+            slot = self.shared_rate.reserve()
+            due = self._clock() + slot.wait
+            if slot.wait > 0:
+                self.pause(slot.wait)
+                waited += slot.wait
+            if slot.granted:
+                if self._clock() <= due + LATE_SECONDS or missed == MAX_MISSED:
+                    return waited
+                missed += 1
+
+    def _slow_down(self, error: MailError, pause: float) -> bool:
+        """Pause the whole client, and all that share its rate, when the service is overloaded; return whether it is."""
+        overloaded = error.retry_after is not None or isinstance(error, MailRateLimitError)
+        if overloaded:
+            seconds = pause if error.retry_after is None else error.retry_after
+            self.throttle.pause(seconds)
+            if self.config.rate_limit_url is not None:
+                self.shared_rate.pause_all(seconds)
+        return overloaded
+
+    def _apply_sandbox(self, request: MailRequest[R]) -> MailRequest[R]:
+        if not self.config.sandbox or request.effect is Effect.READ or not request.authenticated:
+            return request
+        if not request.takes_sandbox:
+            raise MailSandboxError(
+                f"{request.path} has no sandboxMode and the connection is in sandbox mode: nothing was sent. "
+                "Switch sandbox off on the connection, or leave this operation out.",
+                operation=request.path,
+            )
+        marked = request.model_copy(update={"sandbox_mode": True})
+        if not _has_sandbox_mode(marked):
+            raise MailSandboxError(
+                f"{request.path}: the connection is in sandbox mode and the request cannot be marked with sandboxMode: "
+                "nothing was sent",
+                operation=request.path,
+            )
+        return marked
+
+    def _call(self, request: MailRequest[Any]) -> Call:
+        headers = {"Accept": "application/json", "Accept-Encoding": "gzip"}
+        if request.authenticated:
+            headers |= self.config.credentials()
+        if request.method == "GET":
+            return Call(request.path, "GET", headers, None, request.query(), request.effect)
+        headers["Content-Type"] = "application/json"
+        if request.effect is Effect.SEND:
+            # No send uses a connection again, and the pool would try each that is idle.
+            headers["Connection"] = "close"
+        return Call(request.path, "POST", headers, request.payload(), None, request.effect)
+
+    def _took_effect(self, request: MailRequest[Any]) -> bool:
+        try:
+            return request.took_effect(self)
+        except MailError as lookup_error:
+            raise _after_lost_response(lookup_error) from None
+
     def send_all(self, requests: Sequence[MailRequest[R]]) -> list[R | MailError]:
+        """Carry out operations concurrently, as far as the connection's ``max_in_flight`` allows.
+
+        :param requests: none of them depends on another one.
+        :return: the responses in the same order; errors are returned, not raised.
+        """
         if len(requests) < 2:
             return [self._result(request) for request in requests]
         threads = min(len(requests), self.config.max_in_flight)
@@ -84,6 +344,11 @@ class MailClient(Exchange):
             return error
 
     def pause(self, seconds: float) -> None:
+        """Wait.
+
+        :param seconds: how long.
+        :raises MailInterruptedError: the work is interrupted.
+        """
         sleep(seconds)
 
     def pages(self, request: PagedRequest[PageResponse[Item]]) -> Iterator[list[Item]]:
@@ -99,7 +364,8 @@ class MailClient(Exchange):
                 yield records
 
     @cached_property
-    def shared_rate(self) -> SharedRate:  # type: ignore[override]
+    def shared_rate(self) -> SharedRate:
+        """The rate that all processes share, if the connection has one."""
         return SharedRate(self.config)
 
     def enter_process(self) -> None:
@@ -117,7 +383,13 @@ class MailClient(Exchange):
                 # Do not close it: closing needs the client's locks.
                 self._https.pop(other, None)
 
+    def after_fork(self) -> None:
+        """Replace what must not be shared with the parent process."""
+        self.throttle = Throttle(self.config.requests_per_second, self._clock)
+        self._renewal = threading.Lock()
+
     def fetch(self, call: Call) -> HttpResponse:
+        """Make one HTTP request."""
         if (interrupted_by := current_interrupt()) is not None:
             interrupted_by.check()
         # Parsing the address for each request would take a tenth of the request's CPU time.
@@ -153,6 +425,47 @@ class MailClient(Exchange):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class _SandboxBody(msgspec.Struct):
+    sandboxMode: bool = False
+
+
+def _has_sandbox_mode(request: MailRequest[Any]) -> bool:
+    """Whether the encoded request has ``sandboxMode``: a request class may encode its body itself."""
+    if request.method == "GET":
+        return request.query().get("sandboxMode") in (True, "true")
+    try:
+        return msgspec.json.decode(request.payload(), type=_SandboxBody).sandboxMode
+    except msgspec.DecodeError:
+        return False
+
+
+def _after_lost_response(error: MailError) -> MailError:
+    """Add to an error message that an earlier attempt may have succeeded."""
+    text = f"{_sentence(error)} The response to an earlier attempt was lost: it may have been carried out."
+    return error.with_text(text, may_have_taken_effect=True)
+
+
+NOT_REPEATED = " It is not sent again, because it may have been carried out."
+
+
+def _ambiguous(error: MailError) -> MailAmbiguousSendError:
+    return MailAmbiguousSendError(_sentence(error) + NOT_REPEATED, operation=error.operation, **error.details)
+
+
+def _stopped(error: MailError) -> MailConnectError:
+    return MailConnectError(
+        f"{error.operation}: HTTP {error.status} with a proxy's page. The proxy does not pass this request on, nor its "
+        "form with sandboxMode: nothing was sent. Correct the proxy, or the connection's host, and try again",
+        operation=error.operation,
+        reason=f"HTTP {error.status}",
+    )
+
+
+def _sentence(error: MailError) -> str:
+    text = str(error)
+    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 class AsyncMailClient:
@@ -251,55 +564,3 @@ def _start(work: Callable[[], T]) -> Future[T]:
 
     threading.Thread(target=run, name="mail-async", daemon=True).start()
     return future
-
-
-def concurrent_pages(
-    client: MailClient,
-    pager: Pager[Item],
-    at_once: int,
-    interrupted_by: Interrupt | None = None,
-    on_total: Callable[[int | None], None] = lambda total: None,
-) -> Generator[list[Item], None, None]:
-    """Yield the records of a list page by page; the list is complete, or the iterator raises.
-
-    Memory holds a few more pages than are in flight. Close the iterator to end early: requests in flight may take two
-    more seconds.
-
-    :param client: the client that all threads share.
-    :param pager: has the request of the first page, and decides what to do when the list changes while it is read.
-    :param at_once: concurrent requests; limited by the client's own ``max_in_flight``.
-    :param interrupted_by: ends the read from outside, such as from ``on_kill`` of an operator.
-    :param on_total: called with the number of records that a page reports, before the page is yielded.
-    :raises MailIncompleteError: records are missing, or the list has changed and the pager does not allow it.
-    :raises MailAnswerError: the list has no end.
-    :raises MailInterruptedError: the interrupt ended the read.
-    """
-    reading = pager.reading
-    # Never more threads than connections: httpcore may close a connection just assigned to a waiting thread (its issue
-    # 1110).
-    threads = min(at_once, client.config.max_in_flight)
-    requested: dict[int, Future[PageResponse[Item]]] = {}
-    with Workers[PageResponse[Item]](threads, "mail-pages", interrupted_by) as workers:
-        while (next_request := pager.next_request) is not None:
-            # Pages are consumed in order; twice as many requests as threads prevent a slow page from blocking.
-            for request in (next_request, *pager.ahead(2 * threads)):
-                index = request.page_index or 1
-                if index not in requested:
-                    requested[index] = workers.submit(client.send, request)
-            future = requested.pop(next_request.page_index or 1)
-            workers.first_done([future])
-            try:
-                page = future.result()
-            except MailRejectedError as rejection:
-                pager.rejected(rejection)
-                continue
-            records = pager.feed(page)
-            on_total(page.total_records)
-            if pager.reading != reading:
-                # The pages requested ahead belong to the previous read.
-                reading = pager.reading
-                for ahead in requested.values():
-                    ahead.cancel()
-                requested.clear()
-            if records:
-                yield records

@@ -33,10 +33,9 @@ from airflow_provider_mail.version_compat import ASKING, BaseHook
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-    from airflow_provider_mail.api._core.exchange import BeforeRequest, OnRequest, RequestAttempt
     from airflow_provider_mail.api._core.requests import MailRequest, MailResponse
     from airflow_provider_mail.api.campaigns import Campaign
-    from airflow_provider_mail.api.client import AsyncMailClient, MailClient
+    from airflow_provider_mail.api.client import AsyncMailClient, BeforeRequest, MailClient, OnRequest, RequestAttempt
     from airflow_provider_mail.api.config import ClientConfig
     from airflow_provider_mail.api.contacts import Contact
     from airflow_provider_mail.api.flows.campaign_checks import CampaignCaps

@@ -187,8 +187,7 @@ class BaseListReader(RemovesRows, BaseInterruptibleOperator, BaseTransferOperato
         """
         from airflow_provider_mail._task.progress import ProgressLog
         from airflow_provider_mail._task.statistics import Observation
-        from airflow_provider_mail.api._core.pagination import Changes, Pager
-        from airflow_provider_mail.api.client import concurrent_pages
+        from airflow_provider_mail.api._core.pagination import Changes, Pager, concurrent_pages
 
         changes = {"retry": Changes.ALLOW_GROWTH, "fail": Changes.REFUSE, "accept": Changes.ACCEPT}[self.on_change]
         client = self.hook.get_conn()

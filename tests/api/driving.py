@@ -10,8 +10,7 @@ from typing import Any
 
 from airflow_provider_mail.api.config import ClientConfig, RetryRule
 from airflow_provider_mail.api.errors import MailError
-from airflow_provider_mail.api.lists import GetLists
-from tests.api.parts import Call, Exchange, MailRequest, RequestAttempt, ServiceClock
+from tests.api.parts import Call, MailClient, MailRequest, RequestAttempt, ServiceClock
 
 ONCE = RetryRule(attempts=1)
 QUICK = RetryRule(attempts=3, total_seconds=20.0, base_seconds=0.001, cap_seconds=0.002)
@@ -83,7 +82,7 @@ class Turns:
         self.time = Time()
         self._threads = threading.local()
 
-    def start(self, core: Exchange, request: MailRequest[Any]) -> Generator[Any, Any, None]:
+    def start(self, core: MailClient, request: MailRequest[Any]) -> Generator[Any, Any, None]:
         """Yield the steps of a request: calls and pauses. Send in what a call returns or raises."""
         asked: SimpleQueue[Any] = SimpleQueue()
         answers: SimpleQueue[Any] = SimpleQueue()
@@ -133,11 +132,12 @@ class RehearsedRate:
         self._rehearsal.send(PauseAll(seconds))
 
 
-class RehearsedExchange(Exchange):
+class RehearsedClient(MailClient):
     """Sends one request after the script of a rehearsal, and what that request looks up."""
 
-    def __init__(self, rehearsal: Any, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(self, rehearsal: Any, draw: float, config: ClientConfig, **options: Any) -> None:
+        self._clock, self._draw = rehearsal.time, lambda: draw
+        super().__init__(config, **options)
         self._rehearsal = rehearsal
         self.shared_rate = RehearsedRate(rehearsal)  # type: ignore[assignment]
         self._threads = threading.local()
@@ -169,9 +169,7 @@ def exchange(
     draw: float = 1.0,
     on_request: Callable[[RequestAttempt], None] | None = None,
     **settings: Any,
-) -> RehearsedExchange:
-    """An exchange with the clock of a rehearsal, and the same random number each time."""
+) -> RehearsedClient:
+    """A client with the clock of a rehearsal, and the same random number each time."""
     config = ClientConfig(base_url="http://service.example", api_key="key", **settings)
-    return RehearsedExchange(
-        rehearsal, config, GetLists(page_size=1), clock=rehearsal.time, draw=lambda: draw, on_request=on_request
-    )
+    return RehearsedClient(rehearsal, draw, config, on_request=on_request)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail import api
-from airflow_provider_mail.api.client import concurrent_pages
+from airflow_provider_mail.api._core.pagination import concurrent_pages
 from mail_emulator import Emulator
 from tests.api.parts import Changes, Interrupt, Pager, Workers
 from tests.support.changes import at_request, time_out_task

@@ -17,8 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_mail import api
+from airflow_provider_mail.api._core.pagination import concurrent_pages
 from airflow_provider_mail.api.campaigns import existing_campaigns
-from airflow_provider_mail.api.client import MailClient, concurrent_pages
+from airflow_provider_mail.api.client import MailClient
 from mail_emulator import Emulator
 from tests.api.driving import QUICK, Rehearsal
 from tests.api.parts import Changes, PagedRequest, Pager, next_page, pagination

@@ -13,14 +13,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partialmethod
 from typing import Any
 
 import pytest
 import time_machine
 
-from airflow_provider_mail.api._core.exchange import Exchange
 from airflow_provider_mail.api._core.pacing import Interrupt
+from airflow_provider_mail.api.client import MailClient
 
 STUCK_SECONDS = 30
 """How long an event loop waits for a response before time passes in spite of it."""
@@ -86,7 +85,7 @@ class Clock:
             patch.setattr(time, "sleep", self.sleep)
             patch.setattr(time, "monotonic", self.monotonic)
             patch.setattr(Interrupt, "sleep", sleep)
-            patch.setattr(Exchange, "__init__", partialmethod(Exchange.__init__, clock=self.monotonic))
+            patch.setattr(MailClient, "_clock", staticmethod(self.monotonic))
             patch.setattr(asyncio, "wrap_future", _wrap_future)
             asyncio.set_event_loop_policy(_Policy(self))
             try:

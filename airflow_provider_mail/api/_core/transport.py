@@ -25,8 +25,8 @@ import httpx
 
 from airflow_provider_mail.api._core.pacing import current_interrupt
 from airflow_provider_mail.api._core.requests import Effect
-from airflow_provider_mail.api.config import ClientConfig, proxy_url
-from airflow_provider_mail.api.errors import MailAnswerLostError, MailConfigError
+from airflow_provider_mail.api.config import ClientConfig, connect_error_message, network_reason, proxy_url
+from airflow_provider_mail.api.errors import MailAnswerLostError, MailConfigError, MailConnectError, MailError
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +35,9 @@ _IDLE_SECONDS = 5.0
 
 _AHEAD_SECONDS = 2.0
 """A connection that was opened in advance is used within this time: services close those on which nothing arrives."""
+
+TOTAL_TIMEOUT_FACTOR = 4
+"""A request and its response may take this multiple of the connection's timeout, even while bytes arrive."""
 
 _CHUNK = 1 << 16
 """Bytes that a thread writes at a time; the deadline is checked in between."""
@@ -452,6 +455,38 @@ def _pool(config: ClientConfig, trust: Trust, backend: Backend, proxy: httpx.Pro
         import_module("socksio")
         return httpcore.SOCKSProxy(url, proxy.raw_auth, **settings)
     return httpcore.HTTPProxy(url, proxy.raw_auth, proxy.headers.raw, proxy_ssl_context=proxy.ssl_context, **settings)
+
+
+def transport_error(operation: str, error: Exception, config: ClientConfig, late: float | None = None) -> MailError:
+    """Convert httpx's error: either the request provably did not arrive, or it may have been carried out.
+
+    Do not chain httpx's error: it carries the request with its credentials.
+
+    :param late: the total time limit in seconds, if the request exceeded it.
+    """
+    error_type = type(error).__name__
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        return MailConfigError(
+            f"{operation}: the service's certificate is not trusted: {error}. Set ca_bundle on the connection if the "
+            "certificate is your own",
+            operation=operation,
+        )
+    if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout | httpx.ProxyError):
+        reason = network_reason(error)
+        return MailConnectError(
+            f"{operation}: {connect_error_message(reason, config)}", operation=operation, reason=reason
+        )
+    if isinstance(error, httpx.UnsupportedProtocol | httpx.LocalProtocolError | httpx.InvalidURL):
+        return MailConfigError(f"{operation}: the request could not be built ({error_type})", operation=operation)
+    if late is not None:
+        return MailAnswerLostError(
+            f"{operation}: the response was not complete after {late:g} s ({TOTAL_TIMEOUT_FACTOR} times the "
+            "connection's timeout), the request may have been carried out",
+            operation=operation,
+        )
+    return MailAnswerLostError(
+        f"{operation}: the response was lost ({error_type}), the request may have been carried out", operation=operation
+    )
 
 
 class RedactingFilter(logging.Filter):
