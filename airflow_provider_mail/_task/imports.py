@@ -28,7 +28,7 @@ from airflow_provider_mail.version_compat import AirflowSkipException
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_mail._task.rejects import RejectSpool
+    from airflow_provider_mail._task.import_rows import RejectSpool
     from airflow_provider_mail.api.config import ClientConfig
     from airflow_provider_mail.api.flows.import_contacts import ImportPlan
     from airflow_provider_mail.api.flows.validate_rows import CheckedRows

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import logging
+import re
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
@@ -11,7 +13,8 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from math import inf
 from pathlib import PurePath
-from types import MappingProxyType
+from traceback import format_exception
+from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from airflow.sdk import XComArg
@@ -30,18 +33,27 @@ from airflow_provider_mail._task.checks import (
     unwrap,
 )
 from airflow_provider_mail._task.rules import SEEN_ARGUMENTS, Rule
-from airflow_provider_mail.version_compat import is_from_mapped, mark_expanded
+from airflow_provider_mail.api.errors import MailError, MailValidationError, chain_of, clear_frames
+from airflow_provider_mail.version_compat import (
+    AirflowFailException,
+    AirflowSkipException,
+    is_from_mapped,
+    mark_expanded,
+)
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail.api._core.requests import RequestModel
-    from airflow_provider_mail.api.errors import MailError
     from airflow_provider_mail.hold import HoldCheck
     from airflow_provider_mail.hooks.mail import MailHook
     from airflow_provider_mail.send_window import SendWindow
 
     P = TypeVar("P", bound=RequestModel)
+
+
+log = logging.getLogger(__name__)
+
 
 T = TypeVar("T")
 
@@ -218,8 +230,6 @@ class MailTaskMixin(RenderingMixin):
         :param fields: fields that are not arguments, or whose values differ from the arguments.
         :raises MailValidationError: naming each field that is wrong; or ``sandbox_mode``, if the operation has none.
         """
-        from airflow_provider_mail.api.errors import MailValidationError
-
         if self.sandbox_mode and "sandbox_mode" not in model.model_fields:
             raise MailValidationError(f"sandbox_mode: {model.__name__} has no sandboxMode: nothing was sent")
         blank = self.blank_arguments(context)
@@ -258,7 +268,6 @@ class MailTaskMixin(RenderingMixin):
 
     def mail_errors(self) -> AbstractContextManager[None]:
         """Return a context manager that turns the errors of the service into those of Airflow."""
-        from airflow_provider_mail._task.exceptions import AirflowErrors
         from airflow_provider_mail.api._core.requests import SENDER_FIELDS
 
         senders = (getattr(self, name, None) for name in SENDER_FIELDS)
@@ -272,8 +281,6 @@ class MailTaskMixin(RenderingMixin):
 
         :param flow: a function whose first argument is the client, such as ``find_campaign``.
         """
-        from airflow_provider_mail.api.errors import MailError
-
         if "hook" not in self.__dict__:
             self._connected_at = time.monotonic()
         try:
@@ -326,9 +333,6 @@ class SendGuardMixin(MailTaskMixin):
         :raises MailHeldError: a hold is set, or could not be read.
         :raises MailValidationError: the send window is closed.
         """
-        from airflow_provider_mail._task.exceptions import OldRunError
-        from airflow_provider_mail.api.errors import MailValidationError
-
         if operation not in GUARDED:
             return
         if self.sandbox_mode or self.hook.config.sandbox:
@@ -368,7 +372,6 @@ class SendGuardMixin(MailTaskMixin):
         :raises MailValidationError: the window does not open for more than a year, or the service's time is unknown.
         """
         from airflow_provider_mail._task.state import task_state
-        from airflow_provider_mail.api.errors import MailValidationError
         from airflow_provider_mail.api.lists import GetLists
 
         self._due = context["dag_run"].run_after
@@ -422,6 +425,60 @@ class SendGuardMixin(MailTaskMixin):
         except ValidationError:
             return send_date
         return self.fit_window(parsed, context)
+
+
+class OldRunError(MailValidationError):
+    """The run is older than ``max_run_age``, and the task is skipped for that: the request was not sent."""
+
+
+class AirflowErrors(AbstractContextManager[None]):
+    """Leave temporary errors to Airflow's retries, and fail the task at once for all others.
+
+    Airflow logs an error with all its frames and causes, among which the message that helps the user would be lost. So
+    a single error is raised, with the frames from here on; its causes are logged at level debug. The service may quote
+    the request: addresses are removed from messages, as the local variables are from frames.
+
+    :raises AirflowFailException: instead of an error that is not temporary.
+    """
+
+    def __init__(self, mail_conn_id: str, *, senders: Collection[str] = ()) -> None:
+        self._connection = f"connection {mail_conn_id!r}"
+        self._senders = senders
+
+    def __exit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            return
+        # Not at the top of the module: DAG files import this module.
+        from airflow_provider_mail.api._core.fields import without_addresses
+
+        clear_frames(error)
+        if not isinstance(error, MailError):
+            for link in [*chain_of(error)]:
+                if isinstance(link.__cause__, MailError):
+                    link.__cause__ = None  # Its message is already a part of the error's own message.
+                if isinstance(context := link.__context__, MailError):
+                    text = without_addresses(str(context), self._senders)
+                    link.__context__ = context.with_text(text).with_traceback(context.__traceback__)
+            return
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("%s: %s", self._connection, without_addresses("".join(format_exception(error)), self._senders))
+        message = without_addresses(self._message(error), self._senders)
+        if error.temporary:
+            raise error.with_text(message) from None
+        raise (AirflowSkipException if isinstance(error, OldRunError) else AirflowFailException)(message) from None
+
+    def _message(self, error: MailError) -> str:
+        """Return the message with the operation last: Airflow's log view cuts an exception off at the right."""
+        text = str(error).removeprefix(f"{error.operation}: ")
+        if isinstance(error, MailValidationError):
+            # An invalid request has nothing to do with the connection.
+            text = re.sub(r"^[A-Z]\w+: ", "", text)
+        elif not text.startswith("connection "):
+            text = f"{self._connection}: {text}"
+        known = not error.operation or error.operation in text
+        return text if known else f"{text} ({error.operation})"
 
 
 def from_file(content: Any) -> Any:

@@ -11,7 +11,7 @@ from hashlib import sha256
 from logging import getLogger
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail._task.exceptions import AirflowErrors
+from airflow_provider_mail._task.mixin import AirflowErrors
 from airflow_provider_mail._task.state import task_state
 from airflow_provider_mail.api._core.fields import address_key
 from airflow_provider_mail.api.campaigns import GetCampaigns

@@ -22,8 +22,8 @@ from airflow.cli.simple_table import AirflowConsole
 from airflow_provider_mail._audience import people
 from airflow_provider_mail._audience.memory import Memory
 from airflow_provider_mail._audience.store import StateStore
-from airflow_provider_mail._task.exceptions import without_addresses
 from airflow_provider_mail._task.storage import sql_hook
+from airflow_provider_mail.api._core.fields import without_addresses
 from airflow_provider_mail.api.campaigns import Campaign, GetCampaigns, MailStats, MailStatus
 from airflow_provider_mail.api.errors import MailConfigError, MailError
 from airflow_provider_mail.api.flows.cancel_campaign import scheduled_campaigns

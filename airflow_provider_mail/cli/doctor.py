@@ -10,8 +10,8 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from airflow_provider_mail._config import ReceiverSettings, configured_inbox
-from airflow_provider_mail._task.exceptions import without_addresses
 from airflow_provider_mail._task.storage import sql_hook
+from airflow_provider_mail.api._core.fields import without_addresses
 from airflow_provider_mail.api._core.pagination import find
 from airflow_provider_mail.api._core.shared_rate import redis_client
 from airflow_provider_mail.api.errors import MailConfigError, MailError

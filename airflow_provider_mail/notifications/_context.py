@@ -19,7 +19,7 @@ from airflow.sdk import get_current_context
 from jinja2 import Environment, PackageLoader
 
 from airflow_provider_mail._config import name_prefix
-from airflow_provider_mail._task.exceptions import without_addresses
+from airflow_provider_mail.api._core.fields import without_addresses
 from airflow_provider_mail.version_compat import conf, redact
 
 MAX_ERROR_CHARACTERS = 600

@@ -29,7 +29,6 @@ from uuid import uuid4
 
 from pydantic import TypeAdapter, ValidationError
 
-from airflow_provider_mail._task.exceptions import without_addresses
 from airflow_provider_mail.api._core.fields import (
     MAX_DISPLAY_NAME_BYTES,
     MAX_SENDER_NAME_BYTES,
@@ -42,6 +41,7 @@ from airflow_provider_mail.api._core.fields import (
     mailbox,
     one_line,
     split_mailboxes,
+    without_addresses,
 )
 from airflow_provider_mail.api._core.requests import describe
 from airflow_provider_mail.api.config import ClientConfig, RetryRule

@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail._audience.audience import Audience
     from airflow_provider_mail._audience.rows import Rows
-    from airflow_provider_mail._task.import_rows import Source
+    from airflow_provider_mail._task.import_rows import RejectSpool, Source
     from airflow_provider_mail._task.imports import ImportProgress, StoredImportCheckpoint
-    from airflow_provider_mail._task.rejects import RejectSpool
     from airflow_provider_mail.api.flows.import_contacts import ImportCheckpoint, ImportPlan, Progress, SelectedRows
     from airflow_provider_mail.api.flows.validate_rows import Reject
     from airflow_provider_mail.lineage import Data
@@ -120,7 +119,7 @@ class BaseContactImportOperator(MailLineage, SendGuardMixin, BaseInterruptibleOp
 
         :param import_id: identifies the task instance, the same in every try.
         """
-        from airflow_provider_mail._task.rejects import store_rejects
+        from airflow_provider_mail._task.import_rows import store_rejects
 
         rejects = self.rejects
         if rejects.path:
@@ -159,8 +158,8 @@ class BaseContactImportOperator(MailLineage, SendGuardMixin, BaseInterruptibleOp
         return bool(vars(self)[DryRun.NAME])
 
     def execute(self, context: Context) -> dict[str, Any]:
+        from airflow_provider_mail._task.import_rows import RejectSpool
         from airflow_provider_mail._task.imports import ImportProgress, import_checkpoint
-        from airflow_provider_mail._task.rejects import RejectSpool
 
         if problem := audience_problem(vars(self), has_database="sql_conn_id" in vars(self)):
             raise AirflowFailException(problem)

@@ -141,7 +141,7 @@ class MailPreflightOperator(BaseCampaignOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run all checks; fail the task according to ``fail_on``."""
-        from airflow_provider_mail._task.exceptions import without_addresses
+        from airflow_provider_mail.api._core.fields import without_addresses
         from airflow_provider_mail.api.flows.preflight import preflight
 
         with self.mail_errors():

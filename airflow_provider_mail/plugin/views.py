@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from airflow_provider_mail._config import ReceiverSettings, configured_inbox
-from airflow_provider_mail._task.exceptions import without_addresses
+from airflow_provider_mail.api._core.fields import without_addresses
 from airflow_provider_mail.api.errors import MailConfigError
 from airflow_provider_mail.api.events import EventCode
 from airflow_provider_mail.plugin.reader import Reader, Row, TtlCache, day, public_message

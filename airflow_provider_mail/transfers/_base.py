@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
     from airflow.sdk import Context
 
-    from airflow_provider_mail._task.rejects import UnstorableRecords
+    from airflow_provider_mail._task.import_rows import UnstorableRecords
     from airflow_provider_mail._task.statistics import Observation, Statistics
     from airflow_provider_mail.api._core.requests import PagedRequest
     from airflow_provider_mail.warehouse.request import Coverage, History, LoadResult, MarkGone, RemovalRule
@@ -81,7 +81,7 @@ class BaseTransferOperator(MailLineage, BaseMailOperator):
     @cached_property
     def unstorable(self) -> UnstorableRecords:
         """Handles records that cannot be stored."""
-        from airflow_provider_mail._task.rejects import UnstorableRecords
+        from airflow_provider_mail._task.import_rows import UnstorableRecords
 
         return UnstorableRecords(self._rejects_hook(), self.rejects, self.database, lock_timeout=self.lock_timeout)
 

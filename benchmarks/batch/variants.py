@@ -37,7 +37,7 @@ LAZILY_IMPORTED = (
     "airflow_provider_mail.api.campaigns",
     "airflow_provider_mail._task.at_most_once",
     "airflow_provider_mail._task.messages",
-    "airflow_provider_mail._task.exceptions",
+    "airflow_provider_mail._task.mixin",
     "airflow_provider_mail._task.state",
     "airflow_provider_mail.api.templates",
     "airflow_provider_mail.hold",

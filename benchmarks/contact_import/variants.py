@@ -40,12 +40,12 @@ LAZILY_IMPORTED = (
     "airflow_provider_mail.api.client",
     "airflow_provider_mail.api.flows.import_contacts",
     "airflow_provider_mail._audience.audience",
-    "airflow_provider_mail._task.exceptions",
+    "airflow_provider_mail._task.mixin",
     "airflow_provider_mail._task.imports",
     "airflow_provider_mail.hold",
     "airflow_provider_mail.hooks.mail",
     "airflow_provider_mail._task.progress",
-    "airflow_provider_mail._task.rejects",
+    "airflow_provider_mail._task.import_rows",
     "airflow_provider_mail.warehouse.database",
 )
 

@@ -37,7 +37,7 @@ WIRE_COUNTS = ("sentCount", "openCount", "clickCount", "hardBounce", "softBounce
 LAZILY_IMPORTED = (
     "airflow_provider_mail.api.client",
     "airflow_provider_mail.api.flows.statistics",
-    "airflow_provider_mail._task.exceptions",
+    "airflow_provider_mail._task.mixin",
     "airflow_provider_mail.hooks.mail",
     "airflow_provider_mail.warehouse.database",
     "airflow_provider_mail.warehouse.tables.stats",

@@ -34,7 +34,7 @@ AREAS = {
         "transfers/key_ranges",
         "transfers/_base",
         "_task/imports",
-        "_task/rejects",
+        "_task/import_rows",
         "_task/progress",
         "_task/storage",
         "warehouse/read_files",

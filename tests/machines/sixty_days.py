@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail._task.rejects import UnstorableRecords
+from airflow_provider_mail._task.import_rows import UnstorableRecords
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.transfers.mail_to_object_storage import (
     MailContactsToObjectStorageOperator,

@@ -8,9 +8,10 @@ from airflow_provider_mail._task.checks import (  # noqa: F401
     declared,
     unwrap,
 )
-from airflow_provider_mail._task.exceptions import AirflowErrors, without_addresses  # noqa: F401
-from airflow_provider_mail._task.exceptions import log as errors_log  # noqa: F401
+from airflow_provider_mail._task.mixin import AirflowErrors  # noqa: F401
+from airflow_provider_mail._task.mixin import log as errors_log  # noqa: F401
 from airflow_provider_mail._task.rules import ARGUMENTS, SEEN_ARGUMENTS  # noqa: F401
+from airflow_provider_mail.api._core.fields import without_addresses  # noqa: F401
 
 
 def forget_metrics() -> None:
