@@ -6,6 +6,7 @@ MAIL_ALL_FAULTS=1 it is killed at each request, and a hundred times with a memor
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import itertools
 import json
@@ -16,6 +17,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from airflow_provider_mail.operators.transactional import TASK_STATE_KEY
@@ -62,7 +64,19 @@ def run_and_kill(tries: Tries, emulator: Emulator, number: int, task: Any = None
         os.close(write)
         _, status = os.waitpid(child, 0)
         os.close(read)
+        wait_until_closed(emulator)
     assert os.WIFSIGNALED(status)
+
+
+def wait_until_closed(emulator: Emulator) -> None:
+    """Wait until the service has read all that the process had written, and has closed its connections."""
+
+    async def wait() -> None:
+        await asyncio.gather(*(task for task in emulator._server._tasks if "_Connection" in repr(task.get_coro())))
+
+    httpx.get(f"{emulator.base_url}/_emulator/")  # it is accepted after all connections of the process
+    assert emulator._loop is not None
+    asyncio.run_coroutine_threadsafe(wait(), emulator._loop).result()
 
 
 @remembers
