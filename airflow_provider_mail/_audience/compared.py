@@ -43,6 +43,7 @@ from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.flows.audience import (
     AudienceList,
     delete_old_lists,
+    digest,
     last_size,
     list_totals,
     lists_in_use,
@@ -82,6 +83,11 @@ JUDGED_AT_ONCE = 1_000
 """People in one transaction of the memory, in which others wait."""
 
 
+def list_owner(dag_id: str, task_id: str) -> str:
+    """Return the owner of a task's lists: see `AudienceList`."""
+    return digest(f"{name_prefix()}{deployment_digest()}/{dag_id}/{task_id}")
+
+
 class ComparedAudience(Audience):
     """An exact audience, or one of which only changes are sent.
 
@@ -96,8 +102,9 @@ class ComparedAudience(Audience):
         self._exact = task.exact_audience
         self.new_list = AudienceList.of(
             task.list_name or "",
-            task=f"{deployment_digest()}/{ti.dag_id}/{ti.task_id}",
-            run_id=ti.run_id,
+            owner=list_owner(ti.dag_id, ti.task_id),
+            # Runs of several DAGs may have one id.
+            run=digest(f"{deployment_digest()}/{ti.dag_id}/{ti.run_id}"),
             begun_at=datetime.fromtimestamp(time.time(), UTC),
             part=None if ti.map_index in (None, -1) else ti.map_index,
             plan=self.stage.plan if self.stage else None,

@@ -1,12 +1,13 @@
 """The plan of a mass mail in stages: made before the first mail, from what the service shows.
 
-Whom a stage reached is what its campaign shows (``rcptListNames``). A list's name shows the division it belongs to, so
-a group of tasks that was cleared, with other arguments or another source, finds whom the stages before have reached.
+Whom a stage reached is what its campaign shows (``rcptListNames``). A list's name shows the run and the division that
+it belongs to, so a group of tasks that was cleared, with other arguments, names or another source, finds whom the
+stages before have reached.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from hashlib import sha256
 from logging import getLogger
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_mail._task.mixin import AirflowErrors
 from airflow_provider_mail._task.state import task_state
 from airflow_provider_mail.api._core.fields import address_key
-from airflow_provider_mail.api.campaigns import GetCampaigns
+from airflow_provider_mail.api.campaigns import GetCampaigns, MailStatus, name_key
 from airflow_provider_mail.api.contacts import GetListContacts
 from airflow_provider_mail.api.errors import MailRejectedError
 from airflow_provider_mail.api.flows.audience import AudienceList
@@ -61,6 +62,7 @@ class StagedPlan:
     :param mail_names: the name of the campaign of each stage.
     :param division: what divides the people, for the record: ``seed`` and ``shares``.
     :param mail_others: whether a plan may replace the one by which a stage was sent.
+    :param other_tasks: the owners of the lists of all other tasks in the DAG, which may have stages of their own.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class StagedPlan:
         division: Mapping[str, Any],
         *,
         mail_others: bool,
+        other_tasks: Collection[str] = (),
     ) -> None:
         if missing := [stage for stage, result in results.items() if not result]:
             raise AirflowFailException(
@@ -83,6 +86,9 @@ class StagedPlan:
         self._mail_names = mail_names
         self._division = division
         self._mail_others = mail_others
+        lists = _parse(self._new_lists())
+        self._runs = {name.run for name in lists}
+        self._other_tasks = set(other_tasks) - {name.owner for name in lists}
 
     def make(self, context: Context) -> dict[str, Any]:
         """Return the lists of each stage and the counts of rows; store what the next clear must know.
@@ -101,7 +107,7 @@ class StagedPlan:
 
     def _make(self, counts: Mapping[str, int], context: Context) -> dict[str, dict[str, Any]]:
         state = task_state(context, PLAN_KEY)
-        campaigns = self._campaigns(context)
+        campaigns = self._campaigns()
         self._check_plan(campaigns, state.read())
         reached = {name: list(campaign.rcpt_list_names or ()) for name, campaign in campaigns.items()}
         self._check_lists(reached)
@@ -110,30 +116,30 @@ class StagedPlan:
         state.write({**self._division, "counts": counts, "stages": lists})
         return stages
 
-    def _campaigns(self, context: Context) -> dict[str, Campaign]:
-        """Return the campaigns of this run by their names: those that were sent to lists of these imports.
+    def _campaigns(self) -> dict[str, Campaign]:
+        """Return the campaigns of this run by the names of its stages, or else their own: those sent to its lists.
 
-        One of a stage's name to other lists is another's: creating the stage's own fails. After a clear the names may
-        have changed, so all campaigns are read.
+        The names of stages and tasks may have changed since, so all campaigns are read. One of a stage's name to other
+        lists is another's: creating the stage's own fails.
         """
-        own = {(name.owner, name.run) for name in _parse(self._new_lists())}
-        found = [self._hook.find_campaign(mail_name) for mail_name in self._mail_names.values()]
-        if context["ti"].try_number > 1 or context["dag_run"].clear_number:
-            for page in self._hook.get_conn().pages(GetCampaigns(page_size=100)):
-                found += page
+        names = {name_key(mail_name): mail_name for mail_name in self._mail_names.values()}
         campaigns = {}
-        for campaign in found:
-            if campaign is None:
-                continue
-            if campaign.rcpt_list_names is None and campaign.mail_name in self._mail_names.values():
-                raise AirflowFailException(
-                    f"campaign {campaign.mail_name!r} exists, and the service does not show to which lists "
-                    "(rcptListNames), so it is not known whom it reached. Nobody else was mailed: mark the stages that "
-                    "were sent as success"
-                )
-            if any((name.owner, name.run) in own for name in _parse(campaign.rcpt_list_names)):
-                campaigns[campaign.mail_name] = campaign
+        for page in self._hook.get_conn().pages(GetCampaigns(page_size=100)):
+            for campaign in page:
+                mail_name = names.get(name_key(campaign.mail_name), campaign.mail_name)
+                if campaign.rcpt_list_names is None and mail_name in self._mail_names.values():
+                    raise AirflowFailException(
+                        f"campaign {campaign.mail_name!r} exists, and the service does not show to which lists "
+                        "(rcptListNames), so it is not known whom it reached. Nobody else was mailed: mark the stages "
+                        "that were sent as success"
+                    )
+                if any(map(self._is_own, _parse(campaign.rcpt_list_names))):
+                    campaigns[mail_name] = campaign
         return campaigns
+
+    def _is_own(self, name: AudienceList) -> bool:
+        """Return whether a list has people of a stage of this run, as it is now or was before it was cleared."""
+        return name.plan is not None and name.run in self._runs and name.owner not in self._other_tasks
 
     def _new_lists(self, stages: Iterable[str] | None = None) -> list[str]:
         chosen = self._results if stages is None else stages
@@ -141,16 +147,12 @@ class StagedPlan:
 
     def _check_plan(self, campaigns: Mapping[str, Campaign], stored: Mapping[str, Any] | None) -> None:
         """Reject another plan than the one by which a stage was sent."""
-        if renamed := campaigns.keys() - set(self._mail_names.values()):
-            raise AirflowFailException(
-                f"mail_name: this run has sent {', '.join(map(repr, sorted(renamed)))}, so its stages cannot have "
-                "other names. Nobody else was mailed. Restore mail_name, and clear the group"
-            )
         plans = {name.plan for name in _parse(self._new_lists())}
         other = [
             mail_name
             for mail_name, campaign in campaigns.items()
-            if {name.plan for name in _parse(campaign.rcpt_list_names)} - plans
+            if mail_name not in self._mail_names.values()
+            or {name.plan for name in _parse(campaign.rcpt_list_names)} - plans
         ]
         if not other:
             return
@@ -159,9 +161,9 @@ class StagedPlan:
             return
         before = f" ({', '.join(f'{key}={stored.get(key)!r}' for key in self._division)})" if stored else ""
         raise AirflowFailException(
-            f"{', '.join(map(repr, other))}: sent by another plan of this run: stages or seed differ, so people would "
-            f"be mailed twice or left out. Nobody else was mailed. Either restore the plan{before} and clear it; "
-            "or set on_changed_plan='mail_others', which mails everybody whom no stage has reached yet"
+            f"{', '.join(map(repr, other))}: sent by another plan of this run: mail_name, stages or seed differ, so "
+            f"people would be mailed twice or left out. Nobody else was mailed. Either restore the plan{before} and "
+            "clear it; or set on_changed_plan='mail_others', which mails everybody whom no stage has reached yet"
         )
 
     def _check_lists(self, reached: Mapping[str, Sequence[str]]) -> None:
@@ -220,12 +222,20 @@ class StagedPlan:
             return {**counts, "mailed": self._mailed(counts["accepted"])}
 
     def _mailed(self, accepted: int) -> int:
-        campaigns = [self._hook.find_campaign(name) for name in self._mail_names.values()]
-        if gone := [name for name, found in zip(self._mail_names.values(), campaigns, strict=True) if found is None]:
+        campaigns = self._campaigns()
+        if gone := [name for name in self._mail_names.values() if name not in campaigns]:
             raise AirflowFailException(f"campaign {', '.join(map(repr, gone))} does not exist: who got it is not known")
-        found = [campaign for campaign in campaigns if campaign is not None]
-        reached = list(dict.fromkeys(name for campaign in found for name in campaign.rcpt_list_names or ()))
+        found = campaigns.values()
+        if unsent := [campaign.mail_name for campaign in found if campaign.mail_status != MailStatus.COMPLETE]:
+            raise AirflowFailException(
+                f"campaign {', '.join(map(repr, unsent))} was not sent (mailStatus is not 2), so who got it is not "
+                "known: look at the service. Mark this task as success when that is settled"
+            )
+        lists = {name: list(campaign.rcpt_list_names or ()) for name, campaign in campaigns.items()}
+        reached = list(dict.fromkeys(name for names in lists.values() for name in names))
         missing = [name for name in self._new_lists() if name not in reached]
+        if missing:
+            self._check_lists(lists)
         left = self._people(missing) - self._people(reached) if missing else set()
         mailed = sum((campaign.mail_stats and campaign.mail_stats.sent_count) or 0 for campaign in found)
         log.info("%s people of the source, %s mails sent, %s not mailed.", accepted, mailed, len(left))

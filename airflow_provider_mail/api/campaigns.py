@@ -345,8 +345,8 @@ def find_rewritten(client: Client, mail_name: str) -> Campaign | None:
 
     The specification does not show that names are stored as they are sent. This reads all campaigns.
     """
-    key = _name_key(mail_name)
-    return _find(client, lambda record: _name_key(record.mail_name) == key)
+    key = name_key(mail_name)
+    return _find(client, lambda record: name_key(record.mail_name) == key)
 
 
 def is_campaign(record: Campaign, mail_name: str, guid: str | None) -> bool:
@@ -362,7 +362,7 @@ def _find(client: Client, matches: Callable[[Campaign], bool], name_contains: st
     return find(client, request, matches)
 
 
-def _name_key(mail_name: str) -> str:
+def name_key(mail_name: str) -> str:
     """Return what is left of a name when case, compatible characters and spaces are not told apart."""
     return " ".join(unicodedata.normalize("NFKC", mail_name).casefold().split())
 

@@ -127,9 +127,10 @@ class MailCompareCampaignsOperator(BaseMailOperator):
                 f"{name}: the statistics of a campaign are needed, as MailStatsSettledSensor returns them. There is no "
                 f"{', '.join(missing)}"
             )
-        mail_name, sent, count = (record[key] for key in needed)
-        # A service may count more opens than mails.
-        count = min(count, sent)
+        mail_name = record["mail_name"]
+        # A service may count more opens than mails, or correct a count to less than none.
+        sent = max(0, record["sent_count"])
+        count = max(0, min(record[COUNTERS[self.metric]], sent))
         lower, upper = wilson_bounds(count, sent, self.confidence)
         share = count / sent if sent else 0.0
         return {"mail_name": mail_name, "sent": sent, "count": count, "share": share, "lower": lower, "upper": upper}

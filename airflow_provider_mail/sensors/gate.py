@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, Unpack
 
+from airflow_provider_mail._task.checks import argument_error
 from airflow_provider_mail._task.mixin import Templated
 from airflow_provider_mail._task.waiting import DEFERRABLE, TIMEOUT
 from airflow_provider_mail.sensors.stats import MailStatsSettledSensor
@@ -149,14 +150,20 @@ class MailStatsGateSensor(MailStatsSettledSensor):
         self._days: tuple[date, date | None] = (date.min, None)
         self.set_arguments(**locals())
 
+    @classmethod
+    def check_arguments(cls, arguments: Mapping[str, Any], *, mapped: bool = False) -> None:
+        super().check_arguments(arguments, mapped=mapped)
+        confidence, min_sent = arguments.get("confidence", 0.95), arguments.get("min_sent", 1)
+        for name in LIMITS:
+            if problem := _impossible(name, arguments.get(name), min_sent, confidence):
+                raise argument_error(problem, mapped=mapped)
+
     def set_arguments(self, /, **arguments: Any) -> None:
         self.stable_checks, self.min_interval = None, 0.0
         super().set_arguments(**arguments)
         limits = [name for name in LIMITS if getattr(self, name) is not None]
         if not limits:
             raise self.argument_error(f"{', '.join(LIMITS)}: give at least one")
-        if problem := self._impossible(limits):
-            raise self.argument_error(problem)
         if self.source == "events" and (unknown := [name for name in limits if LIMITS[name].event_code is None]):
             raise self.argument_error(
                 f"{', '.join(unknown)}: events do not show which bounces are hard; use max_bounce, or "
@@ -168,23 +175,6 @@ class MailStatsGateSensor(MailStatsSettledSensor):
             )
         if self.on_breach == "ask" and not AIRFLOW_V_3_1_PLUS:
             raise self.argument_error("on_breach: 'ask' needs Airflow 3.1 or later; use 'fail' or 'skip'")
-
-    def _impossible(self, limits: Sequence[str]) -> str:
-        """Return why the gate could never pass with as few mails as ``min_sent`` allows; empty if it could."""
-        from airflow_provider_mail._task.statistics import mails_needed
-
-        for name in limits:
-            limit = getattr(self, name)
-            needed = mails_needed(limit, self.confidence)
-            if needed is None:
-                return f"{name}: 0 can never be shown to be kept; give a small share, such as 0.001"
-            # Without a min_sent of their own, gates pass or fail by the counts alone.
-            if 1 < self.min_sent < needed:
-                return (
-                    f"min_sent: {self.min_sent} mails can never show that {name}={limit:g} is kept: even without any "
-                    f"count, {needed:,} are needed with confidence={self.confidence:g}"
-                )
-        return ""
 
     def execute(self, context: Context) -> Any:
         return self._decide(super().execute(context), context)
@@ -331,3 +321,21 @@ def _table(rates: list[Rate]) -> str:
         for rate in rates
     ]
     return "\n".join(["| counter | count | share | true share | limit | |", "|---|---|---|---|---|---|", *rows])
+
+
+def _impossible(name: str, limit: float | None, min_sent: int, confidence: float) -> str:
+    """Return why a gate could never pass with as few mails as ``min_sent`` allows; empty if it could."""
+    from airflow_provider_mail._task.statistics import mails_needed
+
+    if limit is None:
+        return ""
+    needed = mails_needed(limit, confidence)
+    if needed is None:
+        return f"{name}: 0 can never be shown to be kept; give a small share, such as 0.001"
+    # Without a min_sent of their own, gates pass or fail by the counts alone.
+    if not 1 < min_sent < needed:
+        return ""
+    return (
+        f"min_sent: {min_sent} mails can never show that {name}={limit:g} is kept: even without any count, {needed:,} "
+        f"are needed with confidence={confidence:g}"
+    )

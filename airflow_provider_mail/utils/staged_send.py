@@ -20,6 +20,8 @@ from airflow_provider_mail.stages import Stage, divide
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context
 
+    from airflow_provider_mail._task.staged_plan import StagedPlan
+
 __all__ = ["AbSend", "StagedSend", "ab_send", "staged_send"]
 
 OnChangedPlan: TypeAlias = Literal["fail", "mail_others"]
@@ -84,9 +86,9 @@ def staged_send(
     :param gate: arguments of ``MailStatsGateSensor``, without ``mail_name``.
     :param seed: divides the people in another way; it may be a template. Default: ``mail_name``, so that each campaign
         begins with other people.
-    :param on_changed_plan: what to do when a stage of this run was sent by another plan, with other shares or
-        another seed: ``fail`` before anybody else is mailed, or ``mail_others``, everybody whom no stage has reached.
-        Default: ``fail``.
+    :param on_changed_plan: what to do when a stage of this run was sent by another plan, with another mail name, other
+        stages or another seed: ``fail`` before anybody else is mailed, or ``mail_others``, everybody whom no stage has
+        reached. Default: ``fail``.
     :param deferrable: wait in the triggerer, without a worker slot. Default: ``[operators] default_deferrable``.
     :raises ValueError: naming the stage that is wrong, or a task of ``import_stage`` does not import all rows.
     """
@@ -103,7 +105,7 @@ def staged_send(
             if len(sends) < len(imports):
                 gates[name] = before = MailStatsGateSensor(
                     task_id=f"gate_{name}",
-                    mail_name=f"{mail_name} {name}",
+                    mail_name=_sent_name(sends[name]),
                     **{"deferrable": deferrable, **_connection_of(campaign), **gate},
                 )
                 sends[name] >> before
@@ -196,7 +198,9 @@ def ab_send(
         for name, version in versions.items():
             sends[name] = tasks.send_task(f"send_{name}", name, version)
             options = {"stable_checks": None, "deferrable": deferrable, **_connection_of(campaign), **wait}
-            counts[name] = MailStatsSettledSensor(task_id=f"counts_{name}", mail_name=f"{mail_name} {name}", **options)
+            counts[name] = MailStatsSettledSensor(
+                task_id=f"counts_{name}", mail_name=_sent_name(sends[name]), **options
+            )
             check >> sends[name] >> counts[name]
         comparison = MailCompareCampaignsOperator(
             task_id="compare", stats_a=counts["a"].output, stats_b=counts["b"].output, **(compare or {})
@@ -215,6 +219,12 @@ def ab_send(
 def _choose(comparison: Mapping[str, Any], task_ids: Mapping[str, str]) -> str:
     """Return the id of the task that sends the winner to all others."""
     return task_ids[comparison["winner"]]
+
+
+def _sent_name(send: MailCreateCampaignOperator) -> str:
+    """Return a template of the name that the service has given to a campaign; of its own if the task has no result."""
+    result = f"ti.xcom_pull({send.task_id!r})"
+    return f"{{% if {result} %}}{{{{ {result}['mail_name'] }}}}{{% else %}}{send.mail_name}{{% endif %}}"
 
 
 def _connection_of(campaign: Mapping[str, Any]) -> dict[str, Any]:
@@ -267,6 +277,8 @@ class _Stages:
         return MailCreateCampaignOperator(
             task_id=task_id,
             mail_name=f"{self._mail_name} {stage}",
+            # It is this run's if it was sent to the lists of the plan, also if the task had another name before.
+            adopt_older=True,
             audience=f"{{{{ ti.xcom_pull({self.check.operator.task_id!r})['stages'][{stage!r}] }}}}",
             wait_for_completion=True,
             **campaign,
@@ -285,17 +297,21 @@ def make_plan(plan: Mapping[str, Any], **context: Any) -> dict[str, Any]:
         ``suppressed``; and ``stages``, the lists of each stage.
     :raises AirflowFailException: people would be left out or mailed twice. Nobody else was mailed.
     """
-    from airflow_provider_mail._task.staged_plan import StagedPlan
-
-    return StagedPlan(**plan).make(cast("Context", context))
+    return _staged_plan(plan, context).make(cast("Context", context))
 
 
-def check_sent(plan: Mapping[str, Any]) -> dict[str, Any]:
+def check_sent(plan: Mapping[str, Any], **context: Any) -> dict[str, Any]:
     """Compare whom the campaigns were sent to with the people of the source; see :func:`make_plan`.
 
     :return: the number of rows by what became of them, and ``mailed``, the number of mails that were sent.
     :raises AirflowFailException: people of the source were not mailed, or a campaign does not exist any more.
     """
+    return _staged_plan(plan, context).check_sent()
+
+
+def _staged_plan(plan: Mapping[str, Any], context: Mapping[str, Any]) -> StagedPlan:
+    from airflow_provider_mail._audience.compared import list_owner
     from airflow_provider_mail._task.staged_plan import StagedPlan
 
-    return StagedPlan(**plan).check_sent()
+    dag = context["task"].dag
+    return StagedPlan(**plan, other_tasks={list_owner(dag.dag_id, task_id) for task_id in dag.task_ids})

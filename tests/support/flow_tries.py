@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,6 +19,7 @@ class FlowTaskInstance(TaskInstance):
     """A task instance that reads what the other tasks returned and pushed."""
 
     xcoms: Mapping[str, Mapping[str, Any]]
+    task: BaseOperator
 
     def xcom_pull(self, task_ids: str | None = None, key: str = RESULT, **_: Any) -> Any:
         return self.xcoms[task_ids or self.task_id].get(key)
@@ -37,8 +38,17 @@ class FlowTries(Tries):
         self._ti.pushed = xcoms[task_id] = {}
         self.environment = _environment(dag)
 
+    skipped: Collection[str] = ()
+    """The tasks that a branch has skipped."""
+
     def run(self, operator: BaseOperator, *arguments: Any) -> Any:
-        self._ti.pushed[RESULT] = returned = super().run(operator, *arguments)
+        self.skipped, self._ti.task = (), operator
+        try:
+            self._ti.pushed[RESULT] = returned = super().run(operator, *arguments)
+        except Exception as error:
+            if type(error).__name__ != "DownstreamTasksSkipped":
+                raise
+            self.skipped, returned = {task_id for task_id, _ in error.tasks}, None  # type: ignore[attr-defined]
         return returned
 
     @property
@@ -66,16 +76,17 @@ class FlowTries(Tries):
 
 
 class FlowRun:
-    """One run of a DAG whose tasks have no trigger rules.
+    """One run of a DAG with the trigger rules of `ab_send`.
 
     :param most: number of tries that each task has.
     """
 
     def __init__(self, dag: DAG, emulator: Emulator, *, most: int) -> None:
-        self._tasks: list[Any] = dag.topological_sort()
         self._most = most
-        xcoms: dict[str, dict[str, Any]] = {}
-        self.tries = {task.task_id: FlowTries(emulator, dag, task.task_id, xcoms) for task in self._tasks}
+        self._emulator = emulator
+        self._xcoms: dict[str, dict[str, Any]] = {}
+        self.tries: dict[str, FlowTries] = {}
+        self.clear(dag)
 
     @property
     def states(self) -> dict[str, str]:
@@ -83,11 +94,16 @@ class FlowRun:
 
     @property
     def succeeded(self) -> bool:
-        return set(self.states.values()) == {"success"}
+        return self.states[self._tasks[-1].task_id] == "success" and set(self.states.values()) <= {"success", "skipped"}
 
     def clear(self, dag: DAG) -> None:
         """Do what a user does who clears all tasks of the run, with another version of the DAG file."""
-        self._tasks = dag.topological_sort()
+        self._tasks: list[Any] = dag.topological_sort()
+        before = self.tries
+        self.tries = {
+            task.task_id: before.get(task.task_id) or FlowTries(self._emulator, dag, task.task_id, self._xcoms)
+            for task in self._tasks
+        }
         for tries in self.tries.values():
             tries.state = "none"
             tries.environment = _environment(dag)
@@ -101,8 +117,14 @@ class FlowRun:
             tries = self.tries[task.task_id]
             if tries.state == "success":
                 continue
-            if {self.tries[task_id].state for task_id in task.upstream_task_ids} - {"success"}:
+            before = [self.tries[task_id] for task_id in task.upstream_task_ids]
+            states = {one.state for one in before}
+            if states - {"success", "skipped"}:
                 tries.state = "upstream_failed"
+                continue
+            is_skipped = states == {"skipped"} if task.trigger_rule != "all_success" else "skipped" in states
+            if is_skipped or any(task.task_id in one.skipped for one in before):
+                tries.state = "skipped"
                 continue
             if tries.number:
                 tries.clear()

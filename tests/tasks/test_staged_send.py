@@ -224,6 +224,8 @@ WINNERS: list[tuple[dict[str, Any], tuple[int, ...], tuple[int, ...], str | None
     (FAIL, (99, 10), (1000, 900), None, "min_sent: 99 mails of 'a' were sent, 100 are needed"),
     ({"min_sent": 99}, (99, 10), (1000, 900), "b", "Difference"),
     ({"min_sent": 0}, (0, 0), (0, 0), "a", "No difference by open_rate (z = 0.000, p-value = 1.0000)"),
+    ({}, (1000, -20), (1000, 30), "b", "| a | 0 of 1,000 | 0.00% |"),
+    (FAIL, (-1000, 20), (1000, 30), None, "min_sent: 0 mails of 'a' were sent, 100 are needed"),
     # A service may count more opens than mails.
     ({}, (1000, 1200), (1000, 900), "a", "| a | 1,000 of 1,000 | 100.00%"),
 ]
@@ -238,7 +240,7 @@ def test_who_wins(
     assert done.state == ("success" if winner else "failed")
     assert said in done.log
     assert report["decision"] == ("no difference" if report["problems"] else "difference")
-    assert (report["campaigns"]["a"]["sent"], report["campaigns"]["b"]["sent"]) == (a[0], b[0])
+    assert (report["campaigns"]["a"]["sent"], report["campaigns"]["b"]["sent"]) == (max(a[0], 0), b[0])
     assert winner is None or done.returned == {"winner": winner, **report}
 
 
@@ -257,9 +259,9 @@ PEOPLE = [f"user{number}@example.com" for number in range(200)]
 MANY = [f"user{number}@example.com" for number in range(1000)]
 
 
-def importing(people: list[str]) -> Callable[[Stage], MailImportContactsOperator]:
+def importing(people: list[str], name: str = "people") -> Callable[[Stage], MailImportContactsOperator]:
     return lambda stage: MailImportContactsOperator(
-        task_id=f"people_{stage.name}", contacts=lambda: [{"email": person} for person in people],
+        task_id=f"{name}_{stage.name}", contacts=lambda: [{"email": person} for person in people],
         list_name=f"all {stage.name}", exact_audience=True, rejects=Rejects(max_fraction=0.5), **AT_ONCE,
     )  # fmt: skip
 
@@ -331,7 +333,7 @@ def clearing(emulator: Emulator, ended: str) -> Callable[..., FlowRun]:
     def dag(people: int = 300, canary: float = 0.3, **arguments: Any) -> DAG:
         everybody = [f"user{number}@example.com" for number in range(people)]
         with DAG("staged", schedule=None) as dag:
-            staged(everybody, stages={"canary": canary, "rest": 1}, **arguments)()
+            staged(everybody, **{"stages": {"canary": canary, "rest": 1}, **arguments})()
         return dag
 
     def run_task(tries: FlowTries, make: Callable[[], Any], most: int) -> None:
@@ -367,10 +369,78 @@ def test_another_plan_is_refused_or_mails_the_others(
     assert run.succeeded
 
 
-def test_stages_keep_their_names(emulator: Emulator) -> None:
-    run = clearing(emulator, "send_rest")({}, mail_name="summer", seed="spring", on_changed_plan="mail_others")
-    assert "Restore mail_name, and clear the group" in str(run.tries["staged_send.check"].error)
+OTHER_NAMES: list[dict[str, Any]] = [
+    {"stages": {"first": 0.3, "rest": 1}},
+    {"stages": {"first": 0.3, "second": 0.5, "rest": 1}},
+    {"mail_name": "summer", "group_id": "other"},
+]
+
+
+@pytest.mark.parametrize("after", OTHER_NAMES)
+def test_a_run_whose_stages_have_other_names(emulator: Emulator, after: dict[str, Any]) -> None:
+    """What a campaign of the run has reached does not depend on the names of campaigns, stages and tasks."""
+    clear = clearing(emulator, "send_rest")
+    run = clear({}, **after)
+    assert "'spring canary': sent by another plan" in next(str(t.error) for i, t in run.tries.items() if "check" in i)
     assert list(recipients(emulator)) == ["spring canary"]
+    emulator.reset()
+    emulator.add_sender("news@example.com")
+    run = clear({}, **after, on_changed_plan="mail_others", gate=GATE | {"min_sent": 0, "max_hard_bounce": 1})
+    assert mailed(emulator) == Counter(f"user{number}@example.com" for number in range(300))
+    assert run.succeeded
+
+
+@pytest.mark.parametrize("choice", ["fail", "mail_others"])
+def test_the_campaigns_of_stages_keep_their_names(emulator: Emulator, choice: str) -> None:
+    clearing(emulator, "send_rest")({}, mail_name="summer", seed="spring", on_changed_plan=choice)
+    assert list(recipients(emulator)) == ["spring canary"]
+
+
+@pytest.mark.parametrize("after", [{"group_id": "other"}, {"import_stage": importing(MANY[:300], "load")}])
+def test_a_run_whose_tasks_have_other_names_goes_on(emulator: Emulator, after: dict[str, Any]) -> None:
+    run = clearing(emulator, "send_rest")({}, **after)
+    assert mailed(emulator) == Counter(MANY[:300])
+    assert run.succeeded
+
+
+def test_two_groups_of_one_dag(emulator: Emulator) -> None:
+    """One is cleared, and mails its own people as planned."""
+
+    def dag() -> DAG:
+        with DAG("staged", schedule=None) as dag:
+            for name in ("spring", "summer"):
+                staged(MANY[:100], mail_name=name, group_id=name, import_stage=importing(MANY[:100], name))()
+        return dag
+
+    run = FlowRun(dag(), emulator, most=1)
+    run.run(lambda tries, make, most: tries.run_all(make, most) if make().task_id != "summer.send_rest" else None)
+    run.clear(dag())
+    run.run()
+    assert mailed(emulator) == Counter(MANY[:100] * 2)
+    assert run.succeeded
+
+
+def test_a_service_that_rewrites_names(emulator: Emulator) -> None:
+    emulator.change_settings(stored_mail_name="all")
+    run = clearing(emulator, "send_rest")({"mail_name": "Spring 2030"}, mail_name="Spring 2030")
+    assert list(recipients(emulator)) == ["spring 2030 canary", "spring 2030 rest"]
+    assert mailed(emulator) == Counter(MANY[:300])
+    assert run.succeeded
+
+
+def test_a_campaign_that_was_not_sent_leaves_its_people_out(emulator: Emulator) -> None:
+    """The service has not sent it, and a person marked its task as success."""
+    run = FlowRun(_dag_of(staged()), emulator, most=1)
+
+    def run_task(tries: FlowTries, make: Callable[[], Any], most: int) -> None:
+        if "send_rest" in make().task_id:
+            emulator.change_settings(campaign_outcome="failed")
+        tries.run_all(make, most)
+        if "send_rest" in make().task_id:
+            tries.state = "success"
+
+    run.run(run_task)
+    assert "campaign 'spring rest' was not sent" in str(run.tries["staged_send.sent"].error)
 
 
 def test_an_import_without_a_result_is_named(emulator: Emulator) -> None:
@@ -482,6 +552,8 @@ def changes_only(stage: Stage) -> MailImportContactsOperator:
     (lambda: gate(max_hard_bounce=0.05, min_sent=20),
      r"min_sent: 20 mails can never show that max_hard_bounce=0\.05 is kept: .* 52 are needed"),
     (lambda: gate(max_unsubscribe=0), "max_unsubscribe: 0 can never be shown to be kept"),
+    (lambda: MailStatsGateSensor.partial(task_id=TASK, max_bounce=0.05, min_sent=20),
+     r"min_sent: 20 mails can never show that max_bounce=0\.05 is kept"),
     pytest.param(lambda: gate(**LIMIT, on_breach="ask"), r"on_breach: 'ask' needs Airflow 3\.1 or later",
                  marks=pytest.mark.skipif(AIRFLOW_VERSION >= (3, 1), reason="a person can be asked")),
     (lambda: comparing(min_sent=-1), "min_sent: must be a whole number, at least 0"),

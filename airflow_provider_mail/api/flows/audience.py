@@ -46,8 +46,9 @@ class AudienceList:
     :param title: what people read: the prefix of the deployment and the ``list_name`` of the task, perhaps cut.
     :param role: whether campaigns are sent to it, or exclude it.
     :param begun_at: when the try began to fill it, by the worker's clock.
-    :param owner: digest of the deployment and its task: the lists of others are left alone.
-    :param run: digest of the DAG run.
+    :param owner: :func:`digest` of the deployment and its task: the lists of others are left alone. Not of the
+        ``list_name``, which may be another one in each run.
+    :param run: digest of the deployment, its DAG and the run.
     :param part: the index of a mapped task. Default: none.
     :param plan: digest of the plan whose stage is on it. Default: the people are not divided into stages.
     """
@@ -65,8 +66,8 @@ class AudienceList:
         cls,
         list_name: str,
         *,
-        task: str,
-        run_id: str,
+        owner: str,
+        run: str,
         begun_at: datetime,
         part: int | None = None,
         plan: str | None = None,
@@ -76,12 +77,7 @@ class AudienceList:
 
         :param prefix: distinguishes the deployments that use one account; with its separator.
         """
-        # Not the list_name, which may be another one in each run.
-        owner = _digest(f"{prefix}{task}")
-        unnamed = cls(
-            title="", role="excluded", begun_at=begun_at, owner=owner, run=_digest(run_id),
-            part=part, plan=plan,
-        )  # fmt: skip
+        unnamed = cls(title="", role="excluded", begun_at=begun_at, owner=owner, run=run, part=part, plan=plan)
         most_bytes = MAX_LIST_NAME_BYTES - len(str(unnamed).encode())
         title = f"{prefix}{list_name}".encode()[:most_bytes].decode(errors="ignore").rstrip()
         return replace(unnamed, title=title, role="sent")
@@ -279,5 +275,6 @@ def _audience_lists(client: Client, title: str) -> Iterator[AudienceList]:
                 yield name
 
 
-def _digest(text: str) -> str:
+def digest(text: str) -> str:
+    """Return what stands for a text in the names of lists."""
     return hashlib.sha256(text.encode()).hexdigest()[:8]
