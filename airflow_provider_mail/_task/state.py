@@ -91,6 +91,7 @@ def creation_state(context: Context, *, own_name: bool = False, send_again: bool
     # Clearing a task changes the number; a retry keeps it.
     max_tries: int | None = getattr(ti, "max_tries", None)
     creation, cleared = _read(store.read(), max_tries)
+    is_mapped = getattr(ti, "map_index", None) not in (None, -1)
 
     def save(before: Creation, creation: Creation) -> None:
         if creation.incomplete and not (before.incomplete or store.durable):
@@ -113,6 +114,7 @@ def creation_state(context: Context, *, own_name: bool = False, send_again: bool
         knows_all=store.durable,
         is_lost=not store.durable and ti.try_number > 1,
         own_name=own_name,
+        may_have_moved=is_mapped and (cleared or bool(context["dag_run"].clear_number)),
     )
 
 

@@ -62,7 +62,8 @@ class MailCreateCampaignOperator(MailLineage, SendGuardMixin, WaitingMixin, Base
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
     :param mail_name: the name of the campaign, 200 bytes at most, unique within the team: different in every run, and
         the same in every try. Default: made of dag id, task id and run id, and in a mapped task a digest of the lists,
-        after ``[mail] name_prefix`` of Airflow's configuration. (templated)
+        after ``[mail] name_prefix`` of Airflow's configuration: give names if it maps several campaigns to the same
+        lists. (templated)
     :param sender_mail: a verified sender of the account. (templated)
     :param sender_name: the display name of the sender. Default: ``sender_mail``. (templated)
     :param subject: the subject. It may contain tags; since Airflow renders the field, write them as

@@ -269,6 +269,9 @@ KINDS: dict[str, Callable[[str], Any]] = {
     "message": lambda person: MailSendOperator(**HELLO, to=_address(person)),
     "batch": lambda person: MailSendBatchOperator(**HELLO, messages=[{"to": _address(person)}]),
     "campaign": lambda person: MailCreateCampaignOperator(**HELLO, send_list_names=[person]),
+    "campaign with a name": lambda person: MailCreateCampaignOperator(
+        **HELLO, mail_name=f"To {person}", send_list_names=[person]
+    ),
 }
 
 
@@ -292,6 +295,7 @@ class Mapped(RuleBasedStateMachine):
     @initialize(people=st.lists(st.sampled_from(PEOPLE), min_size=1, unique=True), kind=st.sampled_from([*KINDS]))
     def begin(self, people: list[str], kind: str) -> None:
         self.people, self.kind = people, kind
+        self.is_campaign = kind.startswith("campaign")
         self.known = True
         """Whether a task knows that no other one has sent what it sends."""
 
@@ -313,7 +317,7 @@ class Mapped(RuleBasedStateMachine):
         self.emulator.faults.clear()
         if fault is not None:
             (kind, params), skip, count = fault
-            operation = CREATES if self.kind == "campaign" else SENDS
+            operation = CREATES if self.is_campaign else SENDS
             self.emulator.faults.add(kind, operation, skip=skip, count=count, **params)
         # In a cleared run, the first one tells the others, unless its arguments are wrong.
         self.known &= (order[0] == 0 and self.people[0] != "!") or not self.instances[0].clear_number
@@ -344,7 +348,7 @@ class Mapped(RuleBasedStateMachine):
         self.run_tasks(most=3)
         self.nobody_is_mailed_twice()
         for index, person in enumerate(self.people):
-            if person != "!" and (self.kind == "campaign" or self.known):
+            if person != "!" and (self.is_campaign or self.known):
                 doubt = re.search("may have been sent|cannot be found now", str(self.instances[index].error))
                 assert _address(person) in self.sent or doubt
 

@@ -83,15 +83,18 @@ def test_no_two_task_instances_share_a_name(monkeypatch: pytest.MonkeyPatch) -> 
     assert [default_name(**each) for each in ids] == [f"production:{name}" for name in names]
 
 
-def test_a_mapped_list_that_moves(emulator: Emulator) -> None:
+@pytest.mark.parametrize("mail_name", [None, "to {}"])
+def test_a_mapped_list_that_moves(emulator: Emulator, mail_name: str | None) -> None:
     """Each list gets one campaign, whatever its position is when the run is cleared."""
     for name in "abz":
         emulator.add_list(name, [f"{name}@example.com"])
     indexes = [Tries(map_index=index) for index in range(3)]
-    for lists in ("ab", "zab", "ba"):
+    for number, lists in enumerate(("ab", "zab", "ba")):
         for tries, name in zip(indexes, lists, strict=False):
             tries.clear()
-            assert tries.run_all(lambda name=name: create(mail_name=None, send_list_names=[name])) == "success"
+            tries.clear_number = number
+            given: dict[str, Any] = {"mail_name": mail_name and mail_name.format(name), "send_list_names": [name]}
+            assert tries.run_all(lambda given=given: create(**given)) == "success", str(tries)
     assert sorted(entry["sendListNames"] for entry in sends(emulator)) == [["a"], ["b"], ["z"]]
 
 

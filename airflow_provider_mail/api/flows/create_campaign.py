@@ -267,10 +267,10 @@ class _Task:
         if state.cleared and (state.send_again or gone):
             return
         earlier_lists = None if campaign is None else campaign.rcpt_list_names
-        # The name of a mapped task's campaign is made of its lists: has the mapped list moved?
+        # Of a mapped list that has moved, this is another item.
         if (
             state.cleared
-            and state.own_name
+            and state.may_have_moved
             and earlier_lists is not None
             and {*map(without_time, self.request.send_list_names or ())}.isdisjoint(map(without_time, earlier_lists))
         ):
@@ -339,8 +339,9 @@ class _Task:
         if state.is_own is None and not older:
             if ahead:
                 log.warning(
-                    "campaign %r is scheduled. Airflow below 3.3 does not show whether an earlier try of this task "
-                    "created it or another run did. It is adopted: if another run did, this run mails nobody.",
+                    "campaign %r is scheduled. Before Airflow 3.3, and in a mapped task of a run that was cleared, it "
+                    "is not known whether this run created it. It is adopted: if another run did, this run mails "
+                    "nobody.",
                     campaign.mail_name,
                 )
             return

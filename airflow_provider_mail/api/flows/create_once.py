@@ -89,6 +89,8 @@ class CreationState:
     :param knows_all: whether the record includes the attempts of all earlier tries.
     :param is_lost: whether there were earlier tries whose attempts are not known.
     :param own_name: whether the campaign's name is one that no other task uses.
+    :param may_have_moved: whether this is a task of a mapped list in a run that was cleared: what it creates now,
+        another one of the same run may have created, and the record may be that of another item.
     :param server_error: the error of the last attempt of this try that got code 500, if one did.
     """
 
@@ -100,6 +102,7 @@ class CreationState:
     knows_all: bool = False
     is_lost: bool = False
     own_name: bool = False
+    may_have_moved: bool = False
     server_error: MailError | None = None
 
     @property
@@ -107,7 +110,7 @@ class CreationState:
         """Whether an earlier try created the campaign of this name; ``None`` if that is unknown."""
         if self.creation.has_attempted or self.own_name:
             return True
-        return False if self.knows_all or self.first_try else None
+        return False if (self.knows_all or self.first_try) and not self.may_have_moved else None
 
     @property
     def may_have_attempted(self) -> bool:
