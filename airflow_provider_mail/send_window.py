@@ -66,8 +66,8 @@ class SendWindow:
                 _since_midnight(getattr(self, name))
             except ValueError:
                 raise ValueError(f"{name}: {getattr(self, name)!r} is not a time such as '09:00'") from None
-        if self.start == self.end:
-            raise ValueError(f"end: must be another time than start, {self.start}")
+        if self.start in (self.end, "24:00"):
+            raise ValueError(f"end: must be another time than start, {self.start}; a day begins at 00:00")
         if (
             not isinstance(self.weekdays, Sequence | Set)
             or not self.weekdays

@@ -75,6 +75,7 @@ def test_clocks_on_the_wall_agree(minute: int, start: int, hours: int, zone: str
         ({"start": "9"}, "start: '9' is not a time"),
         ({"end": "25:00"}, "end: '25:00' is not a time"),
         ({"start": "09:00", "end": "09:00"}, "end: must be another time than start, 09:00"),
+        ({"start": "24:00", "end": "00:00"}, "end: must be another time than start, 24:00; a day begins at 00:00"),
         ({"weekdays": ["monday"]}, "weekdays: must be a list of some of mon,"),
         ({"weekdays": []}, "weekdays: must be"),
         ({"weekdays": "mon"}, "weekdays: must be"),

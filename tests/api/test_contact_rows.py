@@ -187,6 +187,7 @@ IMPOSSIBLE = [
     "ann@💌.com", f"{'l' * 65}@x.com", f"ann@{'d' * 64}.com", f"ann@{'ü' * 60}.com",
     f"ann@{'.'.join(['d' * 62] * 4)}.com",
     f"{'é' * 33}@x.com", "ann@x.com\u2026", "ann%x.com", "ann@x,com", "ann@x.com#top", "ann@@x.com", "ann@x.com*",
+    "ann@xn--a.com", "ann@XN--99999.de", "ann\ufffd@x.com", "ann\ue000@x.com",
 ]  # fmt: skip
 
 

@@ -22,8 +22,9 @@ from pydantic import AfterValidator, AwareDatetime, BeforeValidator, JsonValue, 
 CONTROL = r"\x00-\x1f\x7f-\x9f"
 """Control characters, for a character class. In a header a line break would start another header."""
 
-# Zero-width characters, soft hyphens, byte order marks and the like: addresses that look the same would differ.
-_INVISIBLE = r"\p{Cf}\p{Default_Ignorable_Code_Point}\u2800"
+# Zero-width characters, soft hyphens, byte order marks and the like: addresses that look the same would differ. And
+# what stands for bytes that could not be decoded.
+_INVISIBLE = r"\p{Cf}\p{Co}\p{Default_Ignorable_Code_Point}\u2800\ufffd"
 # Words of the characters that RFC 5322 and 6531 allow, with dots between them; or text in quotation marks.
 _WORD = rf"[^.@\s()\[\]<>,;:\\\"{_INVISIBLE}{CONTROL}]+"
 _LOCAL = rf"(?:{_WORD}(?:\.{_WORD})*|\"[^@\s<>,;\\\"{_INVISIBLE}{CONTROL}]+\")"
@@ -48,9 +49,9 @@ MAX_LOCAL_BYTES, MAX_ADDRESS_BYTES, MAX_LABEL_BYTES = 64, 254, 63
 
 # Python's `re` does not support these properties. Other characters of categories C and Z are found by category.
 _IGNORABLE = re.compile(
-    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0000-\U000e0fff]"
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\ufffd\U000e0000-\U000e0fff]"
 )
-_INVALID_CATEGORIES = frozenset({"Cc", "Cf", "Zl", "Zp", "Zs"})
+_INVALID_CATEGORIES = frozenset({"Cc", "Cf", "Co", "Zl", "Zp", "Zs"})
 _COMMON_NAMES = {" ": "a space", "\t": "a tab", "\n": "a line break", "\r": "a line break"}
 
 _MAX_DOMAIN_CHARACTERS = 253
@@ -130,14 +131,16 @@ def check_lengths(address: str) -> str:
 
     :raises ValueError: saying what is wrong, without the address.
     """
-    if len(address) <= MAX_LABEL_BYTES and address.isascii():
+    is_encoded = "xn--" in address.lower()
+    if len(address) <= MAX_LABEL_BYTES and address.isascii() and not is_encoded:
         return address  # The hot path: no part can be too long.
     local, _, domain = address.rpartition("@")
-    if not domain.isascii():
+    if is_encoded or not domain.isascii():
         import idna
 
         try:
-            domain = idna.encode(domain, uts46=True).decode()
+            # Decoded first, since encoding leaves what is encoded as it is.
+            domain = idna.encode(idna.decode(domain, uts46=True), uts46=True).decode()
         except UnicodeError:
             raise ValueError("is not an email address: no domain can have such a name") from None
     limits = [
