@@ -73,8 +73,10 @@ CONTENT_FILES = (".html", ".htm", ".txt")
 SEND_WINDOW_KEY = "airflow_provider_mail.send_window"
 """The key of the send window in the task state store."""
 
-GUARDED = ("/v5/campaign/mail/sends", "/v5/transactional/mail/sends_customised", "/v5/contacts/imports")
-"""The paths of the requests that mail many people, or import them."""
+GUARDED = (
+    "/v5/campaign/mail/sends", "/v5/transactional/mail/sends_customised", "/v5/contacts/imports", "/v5/contacts/delete",
+)  # fmt: skip
+"""The paths of the requests that mail many people, import them, or delete those who left."""
 
 RECONNECT_SECONDS = 60.0
 """Seconds between readings of the connection while polls fail with temporary errors: the host may have changed."""

@@ -25,6 +25,7 @@ from airflow_provider_mail.api.errors import (
     MailValidationError,
 )
 from airflow_provider_mail.api.transactional import SendMail
+from airflow_provider_mail.arguments import Brakes, ChangesOnly
 from airflow_provider_mail.hold import (
     FRESH_SECONDS,
     SETTLE_SECONDS,
@@ -46,7 +47,7 @@ from tests.support.clock import Clock
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.execution_api import ExecutionApi
 from tests.support.tries import Tries
-from tests.tasks.conftest import TASK, Connect, Run
+from tests.tasks.conftest import TASK, Connect, Run, SqlDatabase
 from tests.tasks.sending import (
     CAMPAIGN,
     HELLO,
@@ -206,6 +207,30 @@ def test_an_import_stops_where_it_is(emulator: Emulator, clock: Clock, monkeypat
     with at_request(emulator, IMPORTS, 2, hold), pytest.raises(MailHeldError):
         Tries().run(imports(contacts=people, chunk_size=10, max_in_flight=1))
     assert emulator.journal.count(IMPORTS) == 2
+
+
+def test_an_import_deletes_nobody_while_it_is_held(
+    emulator: Emulator, warehouse: SqlDatabase, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hold() -> None:
+        monkeypatch.setenv("AIRFLOW_VAR_MAIL_HOLD", HELD)
+        clock.sleep(FRESH_SECONDS)
+
+    def run(people: int) -> None:
+        rows = [{"email": f"user{number}@example.com"} for number in range(people)]
+        changes = ChangesOnly(sql_conn_id="warehouse", on_removed="delete_contact")
+        Tries().run(imports(contacts=rows, changes_only=changes, brakes=Brakes(max_removed_fraction=1)))
+
+    monkeypatch.setenv("AIRFLOW__MAIL__AUDIENCE_KEY", "a secret")
+    run(10)
+    with at_request(emulator, "contacts/delete", 2, hold), pytest.raises(MailHeldError):
+        run(3)
+    assert emulator.journal.count("contacts/delete") == 2
+    monkeypatch.delenv("AIRFLOW_VAR_MAIL_HOLD")
+    run(3)
+    assert sorted(contact["email"] for contact in emulator.contacts() if "user" in contact["email"]) == [
+        f"user{number}@example.com" for number in range(3)
+    ]
 
 
 def test_a_process_that_is_neither_task_nor_server_sets_and_releases(
