@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.airflow_arguments import SensorArguments
+    from airflow_provider_mail.api.campaigns import Campaign
+    from airflow_provider_mail.api.errors import MailError
     from airflow_provider_mail.api.flows.waits import (
         PollDecision,
         PollErrorBudget,
@@ -33,10 +35,10 @@ class MailStatsSettledSensor(BaseWaitSensor):
     before the send time are not observations.
 
     The task fails when the record is missing for five minutes after it existed (the campaign was deleted), and when
-    there are neither statistics nor a campaign of that name for as long: the message shows the nearest names. On a
-    connection in sandbox mode, where no campaign was created, the sensor succeeds at once and logs it. A rejected key
-    fails the task at once; after a successful poll, a rejection counts as a failed poll, and the connection is read
-    again.
+    there are neither statistics nor a campaign of that name, or one that has failed, for as long: the message shows the
+    nearest names. On a connection in sandbox mode, where no campaign was created, the sensor succeeds at once and logs
+    it. A rejected key fails the task at once; after a successful poll, a rejection counts as a failed poll, and the
+    connection is read again.
 
     In ``mode="reschedule"`` every poll runs in another process. Airflow 3.3 keeps their state (the task state store);
     before 3.3 only ``max_age`` can end the wait in that mode.
@@ -134,19 +136,25 @@ class MailStatsSettledSensor(BaseWaitSensor):
         from airflow_provider_mail.api.flows.waits import PollDecision, WaitStatus
 
         decision = super().absent_decision()
-        if decision is not None or not self._wait.is_unknown(time.time()) or self._has_campaign():
+        if decision is not None or not self._wait.is_unknown(time.time()):
             return decision
-        return PollDecision(WaitStatus.FAILED, f"there is no campaign {self.mail_name!r}{self._nearest_names()}")
+        campaign = self._campaign()
+        if campaign is None:
+            return PollDecision(WaitStatus.FAILED, f"there is no campaign {self.mail_name!r}{self._nearest_names()}")
+        if _has_failed(campaign):
+            return PollDecision(WaitStatus.FAILED, f"campaign {self.mail_name!r} has failed, and has no statistics")
+        return None
 
     def may_defer(self) -> bool:
         """Return whether there are statistics, or a campaign that will have some: a name may be misspelled."""
-        return self._wait.record is not None or self._has_campaign()
+        campaign = self._campaign() if self._wait.record is None else self._wait.record
+        return campaign is not None and not _has_failed(campaign)
 
-    def _has_campaign(self) -> bool:
-        """Return whether there is a campaign of that name, or may be one."""
+    def _campaign(self) -> Campaign | MailError | None:
+        """Return the campaign, or ``None``; an error if that is not known."""
         from airflow_provider_mail.api.campaigns import find_campaign
 
-        return self.ask(find_campaign, self.mail_name) is not None
+        return self.ask(find_campaign, self.mail_name)
 
     def _nearest_names(self) -> str:
         from difflib import get_close_matches
@@ -195,3 +203,9 @@ class MailStatsSettledSensor(BaseWaitSensor):
             end_time=end_time,
             poll_error_timeout=self.poll_error_timeout,
         )
+
+
+def _has_failed(campaign: object) -> bool:
+    from airflow_provider_mail.api.campaigns import Campaign, MailStatus
+
+    return isinstance(campaign, Campaign) and campaign.mail_status == MailStatus.FAILED
