@@ -154,10 +154,10 @@ _COMPARED_OTHERWISE = frozenset({"mail_name", "send_date", "only_save", "sandbox
 
 def field_digests(request: CreateCampaign) -> dict[str, str]:
     """Return a digest of each field of a request, also of those that are left out."""
-    values = request.model_dump(mode="json") | {
-        name: sorted(map(without_time, getattr(request, name) or ()))
-        for name in ("send_list_names", "repel_list_names")
-    }
+    values = request.model_dump(mode="json")
+    for name, comparable in _FORMS.items():
+        form = comparable(getattr(request, name) or ())
+        values[name] = sorted(form) if isinstance(form, frozenset) else form
     return {
         name: sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
         for name, value in values.items()
