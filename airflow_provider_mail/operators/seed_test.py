@@ -41,7 +41,7 @@ class MailSendTestOperator(MailCreateCampaignOperator):
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
     :param mail_name: the name of the campaign that will mail everybody, 193 bytes at most. Default: made of dag id,
-        task id, run id and map index. (templated)
+        task id and run id, and in a mapped task a digest of the lists. (templated)
     :param seed_list_names: the lists of the people who look at it. One name may be given as text. (templated)
     :param max_seeds: fail if these lists have more contacts: it may be the wrong list. Default: 50.
     :param sender_mail: a verified sender of the account. (templated)
