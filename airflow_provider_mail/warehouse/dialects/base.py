@@ -257,8 +257,12 @@ class Dialect(Reader, ABC):
 
     def _create_statement(self) -> str:
         key = f"PRIMARY KEY ({self._columns_list(self.table.key)})"
-        lines = [*map(self._definition, self.table.stored_columns), key]
+        lines = [*map(self._definition, self.table.stored_columns), key, *self._keys()]
         return f"CREATE TABLE {self.target} (\n  " + ",\n  ".join(lines) + "\n)"
+
+    def _keys(self) -> Sequence[str]:
+        """The other keys in the definition of the table."""
+        return ()
 
     def _addition(self, column: Column) -> str:
         """ALTER TABLE for a column of a later version; nullable, since existing rows have no value for it."""

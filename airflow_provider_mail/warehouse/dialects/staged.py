@@ -37,8 +37,6 @@ class Staged(StagedSql):
 
     counts_upserts: ClassVar[bool] = False
     """Whether the driver counts the rows that an upsert has written, each once."""
-    uses_indexes: ClassVar[bool] = True
-    """Whether an index makes searching faster."""
 
     def __init__(self, hook: DbApiHook, request: LoadRequest, stage: str = STAGE) -> None:
         super().__init__(hook, request, stage)
@@ -247,8 +245,8 @@ class Staged(StagedSql):
             if self._existed:
                 raise self.error("it was dropped or renamed during the load: load again")
             cursor.execute(self._create_statement())
-            if self.uses_indexes and (columns := self.table.by_account_and_day):
-                cursor.execute(f"CREATE INDEX {self._index()} ({self._columns_list(columns)})")
+            if (columns := self.table.by_account_and_day) and (index := self._index()):
+                cursor.execute(f"CREATE INDEX {index} ({self._columns_list(columns)})")
             self._describe(cursor, self.table.stored_columns, whole=True)
             return
         self._check_types(existing)
@@ -258,8 +256,8 @@ class Staged(StagedSql):
         self._describe(cursor, missing, whole=False)
 
     def _index(self) -> str:
-        """The name of the index by day, with its table."""
-        return f"by_day ON {self.target}"
+        """The index by account and day, as CREATE INDEX begins; empty where none is created beside the table."""
+        return ""
 
     def _prepare_beside(self, cursor: Any) -> None:
         """Prepare a table beside the loaded one; an error names it, for users who created only the other table."""
