@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from itertools import compress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from airflow_provider_mail._audience.rows import Identity, Rows
 from airflow_provider_mail._audience.suppression import suppressed_people
@@ -19,7 +19,7 @@ from airflow_provider_mail.warehouse.read_files import FileBatch
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_mail.api.flows.import_contacts import ImportCheckpoint, ImportPlan, Progress
+    from airflow_provider_mail.api.flows.import_contacts import ImportPlan, Progress
     from airflow_provider_mail.api.flows.validate_rows import Reject
     from airflow_provider_mail.stages import Stage
 
@@ -29,21 +29,8 @@ PASS_BRAKES = "pass_brakes"
 MAX_EXAMPLES = 5
 
 
-class Send(Protocol):
-    """Imports rows for a task, and reports progress and rejected rows as it does."""
-
-    def __call__(
-        self,
-        rows: Rows,
-        plan: ImportPlan,
-        on_reject: Callable[[Reject], None] = ...,
-        memory: ImportCheckpoint | None = ...,
-    ) -> None:
-        """Import rows.
-
-        :param on_reject: called for each rejected row. Default: it is kept.
-        :param memory: is told what the service accepts. Default: what the task's next try needs.
-        """
+Send: TypeAlias = Callable[..., None]
+"""Imports rows for a task by a plan. Optional: what is called for each rejected row, and told what was accepted."""
 
 
 class Audience:
@@ -128,9 +115,9 @@ class Audience:
         :param on_suppressed: called with the key of each person whom the user's tables leave out.
         """
         stage = self.stage
-        people, self.suppressed = self._suppressed(), 0
-        self.suppressed_people = len(people)
         identity = Identity(plan.properties)
+        people, self.suppressed = self._suppressed(identity), 0
+        self.suppressed_people = len(people)
 
         def is_selected(key: bytes) -> bool:
             text = key.decode() or None
@@ -155,10 +142,14 @@ class Audience:
                 batch, keys = selected(batch, kept), list(compress(keys, kept))
             yield batch, keys
 
-    def _suppressed(self) -> frozenset[int]:
+    def _suppressed(self, identity: Identity) -> frozenset[int]:
         suppress = self.task.suppress
         if suppress is None:
             return frozenset()
+        if identity.email is None and (suppress.sql or suppress.table or suppress.events_table):
+            raise AirflowFailException(
+                "suppress: people are left out by their address: add email to columns. Nothing was sent"
+            )
         hook = self.task.audience_hook(suppress.sql_conn_id)
         people = suppressed_people(hook, suppress, self.task.mail_conn_id)
         if suppress.audiences:

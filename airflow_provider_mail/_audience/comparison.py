@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import chain, compress, repeat
 from operator import ne, or_
 from typing import Any, NamedTuple
@@ -69,11 +70,11 @@ class Comparison:
         self.repeated = people.count - len(people.unknown)
         """Rows of people who have a later row."""
         last_began = 0 if state is None else state.ledger.last_began
-        buckets = [_readable_buckets(other) for other in others]
+        of_others = [other.buckets() for other in others]
         for number, stored in enumerate(self._stored()):
-            overwritten = set[bytes]().union(
-                *(_overwritten(stored.values, next(other), last_began) for other in buckets)
-            )
+            overwritten = set[bytes]()
+            for buckets in of_others:
+                overwritten |= _overwritten(stored.values, next(buckets), last_began)
             keys, digests, numbers = people.bucket(number)
             self.repeated -= len(keys)
             if state is None:
@@ -134,20 +135,13 @@ class Comparison:
         return chain.from_iterable(each.away for each in self._differences)
 
 
-def _readable_buckets(state: AudienceState) -> Iterator[Bucket]:
-    """Yield the buckets of an audience, as far as they can be read."""
-    try:
-        for bucket in state.buckets():
-            assert bucket.values is not None
-            yield bucket
-    except DamagedStateError:
-        yield from repeat(NO_BUCKET)
-
-
 def _overwritten(values: dict[bytes, int], other: Bucket, last_began: int) -> set[bytes]:
     """Return members whose values at the service may be another audience's: of a contact, the last ones count."""
-    found, since = set[bytes](), other.since()
-    for key, value in other.values.items() - values.items():
-        if values.get(key, IN_DOUBT) >= 0 and (is_member(value) or since.get(key, 0) >= last_began):
-            found.add(key)
+    found = set[bytes]()
+    # It may be written meanwhile, and is none of this run's.
+    with suppress(DamagedStateError):
+        since = other.since()
+        for key, value in other.values.items() - values.items():
+            if values.get(key, IN_DOUBT) >= 0 and (is_member(value) or since.get(key, 0) >= last_began):
+                found.add(key)
     return found

@@ -138,13 +138,16 @@ def members(store: StateStore, audiences: Collection[str]) -> Iterator[str]:
     """Yield the people in some audiences.
 
     :param audiences: their names, as ``airflow mail audience status`` shows them.
-    :raises ValueError: there is no such audience, or its state cannot be read.
+    :raises ValueError: there is no such audience, or it is not known who is in it.
     """
     names = set(audiences)
     for state, problem in states(store, writes=False):
         if state.header.audience not in names:
             continue
         names.discard(state.header.audience)
+        claimed = state.header.claimed_by and not has_ended(state.header)
+        if not problem and (claimed or not state.ledger.complete):
+            problem = "a run imports it now, or did not end: run this task after it"
         if problem:
             raise ValueError(f"audience {state.header.audience!r}: {problem}")
         try:

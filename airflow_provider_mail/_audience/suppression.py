@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import chain
 from logging import getLogger
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +43,7 @@ def suppressed_people(hook: DbApiHook, suppress: Suppress, mail_conn_id: str) ->
 
     :param mail_conn_id: the account whose events count.
     :raises WarehouseError: when a query fails; never with values.
-    :raises MailValidationError: the second column of ``opted_in_sql`` has no times.
+    :raises MailValidationError: a query has no addresses, or ``opted_in_sql`` no times.
     """
     from airflow_provider_mail.warehouse.database import StoredTable
     from airflow_provider_mail.warehouse.tables.events import EVENTS
@@ -52,12 +53,33 @@ def suppressed_people(hook: DbApiHook, suppress: Suppress, mail_conn_id: str) ->
         table = StoredTable(hook, EVENTS, str(suppress.events_table)).spelled
         opted_in = _opted_in(hook, str(suppress.opted_in_sql)) if suppress.opted_in_sql else {}
         people |= _suppressed_by_events(hook, table, mail_conn_id, opted_in)
-    queries = [str(suppress.sql)] if suppress.sql else []
+    if suppress.sql:
+        people |= _listed(hook, str(suppress.sql), "sql")
     if suppress.table:
-        queries.append(f"SELECT email FROM {StoredTable(hook, EVENTS, str(suppress.table)).spelled}")
-    for query in queries:
-        people.update(person for person, *_ in _read(hook, query))
+        table = StoredTable(hook, EVENTS, str(suppress.table)).spelled
+        people |= _listed(hook, f"SELECT email FROM {table}", "table")
     return frozenset(people)
+
+
+def _listed(hook: DbApiHook, query: str, argument: str) -> set[int]:
+    """Return the people whose addresses are the first column of a query; one of ids would leave out nobody."""
+    from airflow_provider_mail.warehouse.database import stream_rows
+
+    people, others = set[int](), 0
+    with stream_rows(hook, query) as (_, streamed):
+        for value, *_ in chain.from_iterable(streamed):
+            if isinstance(value, str) and "@" in value:
+                people.add(hash(address_key(value)))
+            else:
+                others += value not in (None, "")
+    if others and not people:
+        raise MailValidationError(
+            f"suppress: {argument}: none of the {others:,} values of the first column is an address, so nobody would "
+            "be left out: select the addresses, such as SELECT email FROM no_mail"
+        )
+    if others:
+        log.warning("suppress: %s: %s values of the first column are no addresses.", argument, f"{others:,}")
+    return people
 
 
 def _read(hook: DbApiHook, query: str, parameters: Sequence[Any] | None = None) -> Iterator[tuple[Any, ...]]:

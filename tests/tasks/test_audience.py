@@ -259,6 +259,21 @@ def test_events_of_another_connection_and_times_that_are_none(
     assert "opted_in_sql: the first column must have addresses and the second one times" in message
 
 
+@pytest.mark.parametrize(("query", "arguments", "problem"), [
+    ("SELECT 7", {}, "none of the 1 values of the first column is an address"),
+    ("SELECT no_column", {}, "`sql` on connection 'crm'"),
+    ("SELECT 'ada@example.com'", {"columns": {"name": "phoneNumber"}}, "suppress: people are left out by"),
+])  # fmt: skip
+def test_a_suppression_that_would_leave_out_nobody(
+    emulator: Emulator, audience: Audience, crm: SqlDatabase, query: str, arguments: dict[str, Any], problem: str
+) -> None:
+    """Ids instead of addresses, a query that fails, and rows without an address."""
+    given = {"suppress_conn_id": "crm", "suppress_sql": query}
+    assert problem in error_of(lambda: audience.load("ada=+4930123456", **given, **arguments))
+    assert emulator.journal.count(IMPORTS) == 0
+    audience.run("ada bob", reached="ada", **given | {"suppress_sql": "SELECT 'n/a' UNION SELECT 'BOB@example.com'"})
+
+
 def test_limits_and_a_dry_run(emulator: Emulator) -> None:
     with pytest.raises(AirflowFailException, match=r"max_rows: there are more than 2 rows\. Nothing was sent"):
         done(imported("ada", "bob", "eva", max_rows=2))

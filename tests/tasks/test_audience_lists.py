@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -241,6 +242,12 @@ def test_a_person_gets_the_first_of_several_mails(emulator: Emulator, audience: 
         result = done(operator, f"second {left}")
         done(created(result, left), left)
         assert mailed(emulator, left) == left.split()
+
+    def people() -> Iterator[dict[str, str]]:
+        yield {"email": "cem@example.com", "name": "N"}
+        assert "suppress: audience 'dag/load': a run imports it now" in error_of(lambda: done(operator))
+
+    audience.load("", contacts=people)
     operator.suppress = Suppress(audiences=["dag/no"], sql_conn_id="warehouse")
     assert "suppress: there is no audience dag/no" in error_of(lambda: done(operator))
     assert second.load("ada bob cem")["size"] == 3

@@ -99,7 +99,9 @@ class Audience:
 
         with around_requests(self.emulator, IMPORTS, around), around_requests(self.emulator, "contacts/delete", around):
             read, write = os.pipe()
-            child = os.fork()
+            # Not while the emulator's thread uses SQLite: in the child, nobody would release the locks of its library.
+            with self.emulator.service.lock:
+                child = os.fork()
             if not child:
                 self._run_and_exit(Killer(TRACED, point.line), write)
             forked.set()
