@@ -143,7 +143,6 @@ docs: $(INSTALLED)
 	$(RUN) docs/tables.py
 	$(RUN) docs/monitoring.py
 	$(RUN) docs/dbt.py
-	$(RUN) docs/commands.py
 	WRITE_PAGES=1 $(RUN) -m pytest -q tests/tasks/test_operations_page.py tests/document/test_conformance_page.py \
 	  tests/test_public_names.py
 

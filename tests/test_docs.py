@@ -17,7 +17,6 @@ from airflow.cli.cli_parser import get_parser as airflow_parser
 
 from airflow_provider_mail.__main__ import parser as provider_parser
 from airflow_provider_mail.cli.definition import get_cli_commands
-from docs import commands as commands_page
 from docs import embed
 from mail_emulator.__main__ import _options
 from tests.support.dags import AIRFLOW_VERSION
@@ -89,11 +88,6 @@ def commands() -> list[str]:
         found += [line for line in shown if re.match(r"(airflow|python -m airflow_provider_mail)\b", line)]
     # Not commands: their common beginning, and the names of modules.
     return sorted({line for line in found if not line.endswith("...") and line != "python -m airflow_provider_mail"})
-
-
-def test_every_command_is_described() -> None:
-    page = commands_page.PAGE.read_text()
-    assert page == commands_page.filled(page), "run: python docs/commands.py"
 
 
 def names(declared: Iterable[Any] | None = None, before: str = "airflow") -> set[str]:

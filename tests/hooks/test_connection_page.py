@@ -12,7 +12,6 @@ import shlex
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
@@ -101,34 +100,6 @@ def test_the_emulator(monkeypatch: pytest.MonkeyPatch, emulator: Emulator) -> No
     variable, value = exported("emulator")
     monkeypatch.setenv(variable, re.sub(r"http://127\.0\.0\.1:\d+", emulator.base_url, value))
     assert MailHook().test_connection()[0]
-
-
-def test_obtaining_a_token(
-    make_hook: MakeHook, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], emulator: Emulator
-) -> None:
-    settings, code = emulator.settings, example("oauth")
-    for placeholder, value in {
-        "https://api.example.com": emulator.base_url,
-        "<client id>": settings.oauth_client_id,
-        "<client secret>": settings.oauth_client_secret,
-        "<redirect URI>": settings.oauth_redirect_uri,
-    }.items():
-        assert placeholder in code
-        code = code.replace(placeholder, value)
-
-    def approve(prompt: str) -> str:
-        """What the person does in the browser."""
-        page = urlsplit(re.findall(r"^Open (\S+)$", capsys.readouterr().out, re.MULTILINE)[0])
-        form = {name: value[0] for name, value in parse_qs(page.query).items()} | {"decision": "approve"}
-        response = httpx.post(f"{page.scheme}://{page.netloc}{page.path}", data=form, trust_env=False, timeout=60)
-        return parse_qs(urlsplit(response.headers["location"]).query)["code"][0]
-
-    monkeypatch.setattr("builtins.input", approve)
-    exec(compile(code, "docs/connection.md", "exec"), {})
-    token, message = capsys.readouterr().out.splitlines()[-1].split(" ", 1)
-    assert message == "expires in -1 s; -1 is never"
-    extra = {"auth_type": "oauth", "access_token": token}
-    assert make_hook(host=emulator.base_url, extra=extra).test_connection()[0]
 
 
 # --- the test button ---
