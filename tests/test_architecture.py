@@ -9,7 +9,7 @@ from pathlib import Path
 import airflow_provider_mail
 from tests.support.env import ROOT
 
-PAGE = Path(ROOT, "docs", "architecture.md")
+PAGE = Path(ROOT, "contributing", "architecture.md")
 ROOMS = {module.name for module in pkgutil.iter_modules(airflow_provider_mail.__path__)}
 NAMES = {name for name in re.findall(r"`(\w+(?:\.\w+)+)(?:\(.*?\))?`", PAGE.read_text()) if name.split(".")[0] in ROOMS}
 

@@ -24,6 +24,7 @@ from tests.support.env import ROOT
 
 PAGES = [
     *(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CODE_OF_CONDUCT", "CONTRIBUTING", "SECURITY")),
+    *sorted((ROOT / "contributing").glob("*.md")),
     *sorted((ROOT / "docs").glob("**/*.md")),
 ]
 BLOCKS = [block for page in PAGES for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)]
@@ -131,7 +132,7 @@ def test_targets_of_make_exist() -> None:
 def test_files_and_names_that_contributors_are_led_to_exist() -> None:
     """Also those in the text: paths from the root of the repository, and what a page says is in one of them."""
     folders = r"\.ci|\.github|airflow_provider_mail|benchmarks|docs|example_dags|tests"
-    for page in ("CONTRIBUTING.md", "SECURITY.md", "docs/architecture.md", "docs/releasing.md"):
+    for page in ("CONTRIBUTING.md", "SECURITY.md", "contributing/architecture.md", "contributing/releasing.md"):
         text = (ROOT / page).read_text()
         paths = re.findall(rf"`((?:{folders})/[\w./-]+)`", text)
         assert paths

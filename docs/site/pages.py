@@ -21,6 +21,9 @@ OUTSIDE = {
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
     "CODE_OF_CONDUCT.md": "code-of-conduct.md",
+    "contributing/architecture.md": "architecture.md",
+    "contributing/decisions.md": "decisions.md",
+    "contributing/releasing.md": "releasing.md",
 }
 """Pages that are not in ``docs``, with their place on the site."""
 
