@@ -10,7 +10,7 @@ from itertools import groupby
 from pathlib import Path
 
 from airflow_provider_mail.warehouse.request import LOADS
-from airflow_provider_mail.warehouse.table import Table
+from airflow_provider_mail.warehouse.table import Column, Table
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENT_DIFFERENCES, EVENTS
 from airflow_provider_mail.warehouse.tables.imports import (
     ALERTS,
@@ -65,6 +65,9 @@ TABLES: Mapping[str, Table] = {
 COMMON = ("mail_conn_id", "team_name", "observed_at", "loaded_at", "run_id", "other_fields")
 """Columns of many tables, which the page explains once."""
 
+STATE = ("mail_audiences", "mail_audiences_members", "mail_memory", "mail_memory_alerts")
+"""Tables that people only create: the page has their columns and types without the meanings."""
+
 SAME = {"mail_campaign_stats_snapshots": "mail_campaign_stats"}
 """Tables of which the page lists only the columns that another one does not have."""
 
@@ -80,13 +83,24 @@ def columns(table: Table, without: Table | None = None) -> str:
         for column in table.stored_columns
         if column.name not in COMMON and (column.name, column.comment) not in known
     ]
+    if table in map(TABLES.get, STATE):
+        names = (f"{_name(each, table)} {_type(each.type.name, each.nullable)}" for each in table.stored_columns)
+        return marked.table(("columns",), [("; ".join(names),)])
     rows = []
     for (kind, nullable, comment), same in groupby(
         shown, lambda column: (column.type, column.nullable, column.comment)
     ):
-        names = (f"**`{each.name}`**" if each.name in table.key else f"`{each.name}`" for each in same)
-        rows.append((", ".join(names), f"{kind.name}{', null' if nullable else ''}", comment))
+        names = (_name(each, table) for each in same)
+        rows.append((", ".join(names), _type(kind.name, nullable), comment))
     return marked.table(("column", "type", "meaning"), rows)
+
+
+def _name(column: Column, table: Table) -> str:
+    return f"**`{column.name}`**" if column.name in table.key else f"`{column.name}`"
+
+
+def _type(name: str, nullable: bool) -> str:
+    return f"{name}{', null' if nullable else ''}"
 
 
 def filled(page: str) -> str:
