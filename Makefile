@@ -29,7 +29,8 @@
 #   make test-site             the same in a browser: on a phone, searched, without a request to anywhere else
 #   make site-serve            the same, on http://127.0.0.1:8000
 #   make build                 sdist and wheel in dist/, checked, and installed into a new environment
-#   make bench                 the benchmarks
+#   make bench                 all operations against what a user writes: the table of docs/performance.md, in twenty minutes
+#   make bench-quick           the same in four minutes, with small sizes: whether something became slower by a third
 #   make clean                 away with all that these commands made
 #
 # PYTHON=python3.12 chooses the interpreter, WORKERS=1 the number of processes that run tests.
@@ -63,7 +64,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # dlt takes a variable of this name for the number of its own processes.
 unexport WORKERS
 
-.PHONY: help install demo demo-ui test-unit test test-real test-all test-lowest test-pythons soak soak-process test-faults test-demo-ui test-backfill test-celery test-types test-quickstart test-dbt mutants lint docs site test-site site-serve build bench clean
+.PHONY: help install demo demo-ui test-unit test test-real test-all test-lowest test-pythons soak soak-process test-faults test-demo-ui test-backfill test-celery test-types test-quickstart test-dbt mutants lint docs site test-site site-serve build bench bench-quick clean
 
 help:
 	@sed -n '3,/^$$/s/^# \{0,1\}//p' Makefile
@@ -159,7 +160,10 @@ build: $(BUILD_INSTALLED)
 	.ci/build
 
 bench: $(INSTALLED)
-	set -e; for benchmark in benchmarks/*.py; do $(RUN) $$benchmark; done
+	$(RUN) benchmarks/all.py --write $(ARGS)
+
+bench-quick: $(INSTALLED)
+	$(RUN) benchmarks/all.py --quick $(ARGS)
 
 clean:
 	rm -rf .venv .venv-* .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage htmlcov build dist

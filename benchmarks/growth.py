@@ -23,7 +23,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import export_contacts, import_contacts  # noqa: E402
+from benchmarks.contact_export import measuring as exports  # noqa: E402
+from benchmarks.contact_import import measuring as imports  # noqa: E402
 from benchmarks.contact_import.tables import databases  # noqa: E402
 from benchmarks.support import Result, postgres, print_conditions  # noqa: E402
 
@@ -45,11 +46,11 @@ def measure(size: int, jobs: Collection[str]) -> dict[str, Result]:
         with databases(home / "source", size) if _IMPORTS.intersection(jobs) else nullcontext({}) as connections:
             for source, connection in connections.items():
                 if (job := f"import from {source}") in jobs:
-                    case = import_contacts.Case(source, 0, "ours")
-                    results[job] = import_contacts.measure(case, connection, size, home)
+                    case = imports.Case(0, "ours")
+                    results[job] = imports.measure(case, connection, size, home)
         if EXPORT in jobs:
             with postgres(home / "target") as server:
-                results[EXPORT] = export_contacts.measure(export_contacts.Case("ours", 0, size), server, home)
+                results[EXPORT] = exports.measure(exports.Case("ours", 0, size), server, home)
     return results
 
 

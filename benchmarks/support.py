@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from tests.support.postgres import PostgresServer
 
 ROOT = Path(__file__).resolve().parents[1]
+MEASURED_ROOT = "BENCHMARK_ROOT"
+"""The variable with another checkout of the project, whose package is measured instead of this one's."""
 
 Run = Callable[[], int]
 """A measured run; returns how many records it moved."""
@@ -82,7 +84,6 @@ def imported(sql_conn_id: str, *modules: str) -> Any:
 def measure(run: Run) -> None:
     """Run once and print the result as JSON."""
     gc.collect()
-    _wait_for_others()
     idle = _memory_mib("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the peak so far was that of the imports
     before, start = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
@@ -91,21 +92,6 @@ def measure(run: Run) -> None:
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     result = {"seconds": seconds, "cpu": cpu, "memory": _memory_mib("VmHWM") - idle, "records": records}
     print(json.dumps(result))
-
-
-def _wait_for_others() -> None:
-    """Wait until all processes that are measured together have done their imports."""
-    if "BENCHMARK_BARRIER" in os.environ:
-        barrier = Path(os.environ["BENCHMARK_BARRIER"])
-        (barrier / str(os.getpid())).touch()
-        while sum(1 for _ in barrier.iterdir()) < int(os.environ["BENCHMARK_TASKS"]):
-            time.sleep(0.001)
-
-
-def together(results: Sequence[Result]) -> Result:
-    """Return the result of processes that ran at the same time: the longest time, all CPU seconds, the most memory."""
-    seconds, cpu, memory = zip(*((result.seconds, result.cpu, result.memory) for result in results), strict=True)
-    return Result(max(seconds), sum(cpu), max(memory))
 
 
 def _memory_mib(field: str) -> float:
@@ -127,14 +113,15 @@ def measured(
     """
     env = {name: value for name, value in os.environ.items() if not name.upper().endswith("_PROXY")}
     env = {name: value for name, value in env.items() if not name.startswith("AIRFLOW")}
+    root = os.environ.get(MEASURED_ROOT) or str(ROOT)
     env |= {
         "AIRFLOW_HOME": str(home),
         "AIRFLOW__LOGGING__LOGGING_LEVEL": "ERROR",
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": root,
         **service_environment(address),
         **more,
     }
-    process = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
+    process = subprocess.run(command, env=env, cwd=root, capture_output=True, text=True, check=False)
     if process.returncode:
         raise RuntimeError(f"{variant} failed:\n{process.stdout}\n{process.stderr}")
     result = json.loads(process.stdout.splitlines()[-1])

@@ -8,12 +8,14 @@ mails, or writes. Prints JSON: seconds, CPU seconds, peak memory over what the i
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,6 +29,10 @@ PATHS = {
     "batch": "/v5/transactional/mail/sends_customised",
     "upsert": "/v5/contacts/upserts",
     "creation": "/v5/campaign/mail/sends",
+    "deletion": "/v5/contacts/delete",
+    "lists": "/v5/lists/get",
+    "senders": "/v5/verified_senders/get",
+    "templates": "/v5/campaign/mail/template/get",
 }
 LETTER = {"subject": "Hello", "content": "<p>Hello {{name}}, your order {{order}} is on its way.</p>"}
 SENDER = "news@example.com"
@@ -71,20 +77,24 @@ def writes(kind: str) -> list[bytes]:
             json.dumps({"email": f"person{number}@company.example.com", "name": "Ada"}).encode()
             for number in range(COUNT)
         ]
+    if kind == "deletion":
+        return [json.dumps({"email": f"person{number}@company.example.com"}).encode() for number in range(COUNT)]
+    if kind != "creation":
+        return [b"{}"] * COUNT
     campaign = {"senderMail": SENDER, "subject": "Hello", "content": "<p>Hello</p>", "sendListNames": ["vip"]}
     return [json.dumps({"mailName": f"news {number}", **campaign}).encode() for number in range(COUNT)]
 
 
-def _client(*, is_kept: bool = True) -> Any:
+def _settings(is_kept: bool) -> dict[str, Any]:
     import httpx
 
-    return httpx.Client(
-        base_url=os.environ["BENCHMARK_SERVICE"],
-        verify=os.environ["BENCHMARK_CA_BUNDLE"] or True,
-        headers={"ApiKey": "benchmark", "Content-Type": "application/json"},
-        limits=httpx.Limits(max_connections=16, max_keepalive_connections=16 if is_kept else 0),
-        timeout=60,
-    )
+    return {
+        "base_url": os.environ["BENCHMARK_SERVICE"],
+        "verify": os.environ["BENCHMARK_CA_BUNDLE"] or True,
+        "headers": {"ApiKey": "benchmark", "Content-Type": "application/json"},
+        "limits": httpx.Limits(max_connections=16, max_keepalive_connections=16 if is_kept else 0),
+        "timeout": 60,
+    }
 
 
 def _post(client: Any, path: str, body: bytes) -> None:
@@ -95,7 +105,7 @@ def _post(client: Any, path: str, body: bytes) -> None:
 
 def _loop(kind: str, *, is_kept: bool, threads: int = 1) -> Run:
     import_module("encodings.idna")
-    client = _client(is_kept=is_kept)
+    client = import_module("httpx").Client(**_settings(is_kept))
 
     def run() -> int:
         all_of_them = bodies() if kind == "batch" else writes(kind)
@@ -137,25 +147,64 @@ def _operator(in_flight: int, *, remembers: bool = False) -> Run:
     return run
 
 
-def _requests(kind: str) -> Run:
+def _requests(kind: str) -> Iterator[Any]:
+    from airflow_provider_mail import api
+
+    for number in range(COUNT):
+        email = f"person{number}@company.example.com"
+        if kind == "upsert":
+            yield api.UpsertContact(email=email, name="Ada")
+        elif kind == "deletion":
+            yield api.DeleteContact(email=email)
+        elif kind == "creation":
+            request = {"sender_mail": SENDER, "subject": "Hello", "content": "<p>Hello</p>"}
+            yield api.CreateCampaign(mail_name=f"news {number}", send_list_names=["vip"], **request)
+        else:
+            yield {"lists": api.GetLists, "senders": api.GetSenders, "templates": api.GetTemplates}[kind]()
+
+
+def _ours(kind: str) -> Run:
     for module in LAZILY_IMPORTED:
         import_module(module)
-    from airflow_provider_mail.api import CreateCampaign, UpsertContact
     from airflow_provider_mail.hooks.mail import MailHook
 
     client = MailHook().get_conn()
+    return lambda: len([client.send(request) for request in _requests(kind)])
 
-    def run() -> int:
-        for number in range(COUNT):
-            if kind == "upsert":
-                client.send(UpsertContact(email=f"person{number}@company.example.com", name="Ada"))
-            else:
-                request = {"sender_mail": SENDER, "subject": "Hello", "content": "<p>Hello</p>"}
-                client.send(CreateCampaign(mail_name=f"news {number}", send_list_names=["vip"], **request))
+
+def _in_loop(kind: str) -> Run:
+    """In an event loop, as a trigger or a user's own service does."""
+    for module in LAZILY_IMPORTED:
+        import_module(module)
+    from airflow_provider_mail.api.client import AsyncMailClient
+    from airflow_provider_mail.hooks.mail import MailHook
+
+    config = MailHook().config
+
+    async def send() -> int:
+        async with AsyncMailClient(config) as client:
+            return len([await client.send(request) for request in _requests(kind)])
+
+    return lambda: asyncio.run(send())
+
+
+def _loop_in_loop(kind: str, *, is_kept: bool) -> Run:
+    import httpx
+
+    import_module("encodings.idna")
+
+    async def send() -> int:
+        async with httpx.AsyncClient(**_settings(is_kept)) as client:
+            for body in writes(kind):
+                answer = (await client.post(PATHS[kind], content=body)).json()
+                if answer["code"] != 200:
+                    raise RuntimeError(answer["message"])
         return COUNT
 
-    return run
+    return lambda: asyncio.run(send())
 
+
+KINDS = tuple(kind for kind in PATHS if kind != "batch")
 
 VARIANTS: dict[str, Callable[[], Run]] = {
     "batch ours 1": lambda: _operator(1),
@@ -165,9 +214,12 @@ VARIANTS: dict[str, Callable[[], Run]] = {
     "batch loop": lambda: _loop("batch", is_kept=True),
     "batch loop new": lambda: _loop("batch", is_kept=False),
     "batch careful": lambda: _loop("batch", is_kept=True, threads=16),
-    **{f"{kind} ours": lambda kind=kind: _requests(kind) for kind in ("upsert", "creation")},  # type: ignore[misc]
-    **{f"{kind} loop": lambda kind=kind: _loop(kind, is_kept=True) for kind in ("upsert", "creation")},  # type: ignore[misc]
-    **{f"{kind} loop new": lambda kind=kind: _loop(kind, is_kept=False) for kind in ("upsert", "creation")},  # type: ignore[misc]
+    "upsert async ours": lambda: _in_loop("upsert"),
+    "upsert async loop": lambda: _loop_in_loop("upsert", is_kept=True),
+    "upsert async loop new": lambda: _loop_in_loop("upsert", is_kept=False),
+    **{f"{kind} ours": partial(_ours, kind) for kind in KINDS},
+    **{f"{kind} loop": partial(_loop, kind, is_kept=True) for kind in KINDS},
+    **{f"{kind} loop new": partial(_loop, kind, is_kept=False) for kind in KINDS},
 }
 
 

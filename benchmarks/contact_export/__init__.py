@@ -1,1 +1,1 @@
-"""The parts of export_contacts.py: the service and the measured variants."""
+"""Exports of contacts to Postgres: the service, the measured variants, and one measurement."""

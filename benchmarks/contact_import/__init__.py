@@ -1,1 +1,1 @@
-"""The parts of import_contacts.py: the databases, the sink and the measured variants."""
+"""Imports of contacts: the databases, the sink, the measured variants, and one measurement."""

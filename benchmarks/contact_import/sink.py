@@ -17,7 +17,10 @@ from dataclasses import asdict, dataclass
 
 from benchmarks.support import content_length, served
 
-ANSWER_BODY = b'{"code":200,"message":"","id":"1","guid":"g"}'
+# What the benchmarks ask: writes, and pages of lists, templates and senders.
+ANSWER_BODY = (
+    b'{"code":200,"message":"","id":"1","guid":"g","totalRecords":0,"lists":[],"templateList":[],"mailFromDomains":[]}'
+)
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (
     len(ANSWER_BODY),
     ANSWER_BODY,

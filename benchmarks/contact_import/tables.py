@@ -64,3 +64,17 @@ def _sqlite(path: Path, rows: int) -> str:
             connection.executemany(f"INSERT INTO {table} VALUES (?, ?, ?, ?)", contacts(table, rows))
         connection.commit()
     return json.dumps({"conn_type": "sqlite", "host": str(path)})
+
+
+def files(folder: Path, rows: int) -> dict[str, Path]:
+    """Write the contacts to a file of each format; return them by format."""
+    import pyarrow
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    _, *columns = zip(*contacts("contacts", rows), strict=True)
+    table = pyarrow.table(dict(zip(("email", "name", "phone"), columns, strict=True)))
+    written = {"CSV": folder / "contacts.csv", "Parquet": folder / "contacts.parquet"}
+    pyarrow.csv.write_csv(table, written["CSV"])
+    pyarrow.parquet.write_table(table, written["Parquet"])
+    return written

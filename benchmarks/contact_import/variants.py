@@ -9,6 +9,7 @@ perhaps arguments of the operator. Prints JSON: seconds, CPU seconds, peak memor
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import socket
@@ -21,6 +22,7 @@ from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from queue import Queue
+from threading import Semaphore
 from types import SimpleNamespace
 from urllib.parse import urlsplit
 
@@ -34,6 +36,7 @@ PROPERTIES = ("email", "name", "phoneNumber")
 MAPPING = [{"columnNum": number, "propertyName": name} for number, name in enumerate(PROPERTIES)]
 PATH = "/v5/contacts/imports"
 SQL = os.environ.get("BENCHMARK_SQL", "")
+FILE = os.environ.get("BENCHMARK_FILE", "")
 
 # Import before the measurement what the operator imports when it runs.
 LAZILY_IMPORTED = (
@@ -98,28 +101,89 @@ def ours() -> Run:
     return run
 
 
-def no_http() -> Run:
-    """Read, validate and encode only: the lower bound of the operator."""
-    from airflow.providers.common.compat.sdk import BaseHook
+def file() -> Run:
+    """Run the operator that reads a file: CSV or Parquet."""
+    from airflow_provider_mail.transfers.object_storage_to_mail import ObjectStorageToMailContactsOperator
 
-    from airflow_provider_mail.api.flows.validate_rows import RowChecker
-    from airflow_provider_mail.warehouse.database import stream_rows
-
-    sql_hook = BaseHook.get_hook("contacts_db")
+    for module in (*LAZILY_IMPORTED, "airflow_provider_mail.warehouse.read_files", "pyarrow.parquet", "encodings.idna"):
+        import_module(module)
+    store = TaskStateStore(Path(os.environ["AIRFLOW_HOME"], f"state-{os.getpid()}.db"))
 
     def run() -> int:
-        checker, count = RowChecker(PROPERTIES), 0
-        with stream_rows(sql_hook, SQL, size=CHUNK) as (_, batches):
-            for rows in batches:
-                count += len(checker.check(rows, count + 1).numbers)
-        return count
+        columns = dict(zip(("email", "name", "phone"), PROPERTIES, strict=True))
+        operator = ObjectStorageToMailContactsOperator(task_id="import_file", path=f"file://{FILE}", columns=columns)
+        ti = SimpleNamespace(dag_id="benchmark", task_id="import_file", run_id="1", map_index=-1, try_number=1)
+        return int(operator.execute({"ti": ti, "task_state_store": store})["accepted"])  # type: ignore[typeddict-item]
 
     return run
 
 
+def careful() -> Run:
+    """What a careful user writes: rows as they come, 16 threads, kept connections, `json=`; no checks."""
+    import httpx
+
+    import_module("psycopg")
+    import_module("encodings.idna")
+    client = httpx.Client(
+        base_url=os.environ["BENCHMARK_SERVICE"],
+        verify=os.environ["BENCHMARK_CA_BUNDLE"] or True,
+        headers={"ApiKey": "benchmark"},
+        limits=httpx.Limits(max_connections=IN_FLIGHT, max_keepalive_connections=IN_FLIGHT),
+        timeout=60,
+    )
+    free = Semaphore(2 * IN_FLIGHT)
+
+    def send(rows: list[tuple[str, ...]]) -> int:
+        body = {"contactData": rows, "contactDataMapping": MAPPING, "updateMode": 1}
+        answer = client.post(PATH, json=body).json()
+        free.release()
+        if answer["code"] != 200:
+            raise RuntimeError(answer["message"])
+        return len(rows)
+
+    def run() -> int:
+        futures = []
+        with ThreadPoolExecutor(IN_FLIGHT) as pool, _users_rows() as rows:
+            while chunk := list(islice(rows, CHUNK)):
+                free.acquire()
+                futures.append(pool.submit(send, chunk))
+        return sum(future.result() for future in futures)
+
+    return run
+
+
+@contextmanager
+def _users_rows() -> Iterator[Iterator[tuple[str, ...]]]:
+    """Open the rows as users do: a server-side cursor, or the module `csv`."""
+    import psycopg
+
+    if FILE.endswith(".csv"):
+        with Path(FILE).open(newline="") as lines:
+            reader = csv.reader(lines)
+            next(reader)
+            yield map(tuple, reader)
+    elif FILE:
+        parquet = import_module("pyarrow.parquet")
+        yield (
+            row
+            for batch in parquet.ParquetFile(FILE).iter_batches(CHUNK)
+            for row in zip(*batch.to_pydict().values(), strict=True)
+        )
+    elif (database := json.loads(os.environ["AIRFLOW_CONN_CONTACTS_DB"]))["conn_type"] == "postgres":
+        with (
+            psycopg.connect(host=database["host"], user=database["login"], dbname=database["schema"]) as connection,
+            connection.cursor(name="users") as cursor,
+        ):
+            cursor.itersize = CHUNK
+            yield iter(cursor.execute(SQL))  # type: ignore[arg-type]
+    else:
+        with closing(sqlite3.connect(database["host"])) as connection:
+            yield connection.execute(SQL)
+
+
 def floor() -> Run:
     """The lower bound: read, encode and send over raw sockets, without checks. It shares no code with the provider."""
-    import msgspec
+    import orjson
 
     import_module("psycopg")
     address = urlsplit(os.environ["BENCHMARK_SERVICE"])
@@ -143,10 +207,10 @@ def floor() -> Run:
 
     def run() -> int:
         count = 0
-        with ThreadPoolExecutor(IN_FLIGHT) as pool, _open_rows() as rows:
+        with ThreadPoolExecutor(IN_FLIGHT) as pool, _open_chunks() as chunks:
             futures = [pool.submit(send) for _ in range(IN_FLIGHT)]
-            while chunk := list(islice(rows, CHUNK)):
-                bodies.put(msgspec.json.encode({**settings, "contactData": chunk}))
+            for chunk in chunks:
+                bodies.put(orjson.dumps({**settings, "contactData": chunk}))
                 count += len(chunk)
             for _ in futures:
                 bodies.put(None)
@@ -158,20 +222,34 @@ def floor() -> Run:
 
 
 @contextmanager
-def _open_rows() -> Iterator[Iterator[tuple[str, ...]]]:
-    """Open the rows, in the fastest way that the driver has."""
+def _open_chunks() -> Iterator[Iterator[list[tuple[str, ...]]]]:
+    """Open the rows, in the fastest way that the driver has: each chunk is one result of libpq."""
     import psycopg
+    from psycopg.adapt import Transformer
 
     database = json.loads(os.environ["AIRFLOW_CONN_CONTACTS_DB"])
     if database["conn_type"] == "postgres":
         with psycopg.connect(host=database["host"], user=database["login"], dbname=database["schema"]) as connection:
-            yield connection.cursor().stream(SQL, size=CHUNK)
+            server, loader = connection.pgconn, Transformer(connection)
+            server.send_query(SQL.encode())
+            server.set_chunked_rows_mode(CHUNK)
+
+            def chunks() -> Iterator[list[tuple[str, ...]]]:
+                while result := server.get_result():
+                    loader.set_pgresult(result)
+                    if result.ntuples:
+                        yield loader.load_rows(0, result.ntuples, tuple)
+
+            yield chunks()
     else:
         with closing(sqlite3.connect(database["host"])) as connection:
-            yield connection.execute(SQL)
+            cursor = connection.execute(SQL)
+            yield iter(lambda: cursor.fetchmany(CHUNK), [])
 
 
-VARIANTS: dict[str, Callable[[], Run]] = {variant.__name__: variant for variant in (http_hook, ours, no_http, floor)}
+VARIANTS: dict[str, Callable[[], Run]] = {
+    variant.__name__: variant for variant in (http_hook, careful, ours, file, floor)
+}
 
 
 if __name__ == "__main__":

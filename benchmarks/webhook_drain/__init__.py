@@ -1,1 +1,1 @@
-"""Benchmark of the drain: see ``benchmarks/drain_events.py``."""
+"""Draining the inbox into Postgres: the measured variants, and one measurement."""

@@ -1,4 +1,4 @@
-"""What drain_events.py measures, each in a new process: ``python -m benchmarks.webhook_drain.variants NAME``.
+"""What is measured, each in a new process: ``python -m benchmarks.webhook_drain.variants NAME``.
 
 ``fill`` prepares the inbox. The others print one line of JSON: seconds, CPU seconds, peak memory over what the imports
 alone take (MiB), and pushes.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
@@ -68,10 +69,11 @@ def _pushes() -> int:
 
 
 def fill() -> None:
-    """Put all pushes into the inbox."""
+    """Put all pushes into the inbox, and create the table of events as the operator does."""
     from airflow_provider_mail.webhook.inbox import Inbox, Push
 
-    inbox = Inbox(imported("events_db"))
+    hook, *_ = _table()
+    inbox = Inbox(hook)
     inbox.create()
     with closing(inbox.open()) as connection:
         for body in bodies(_pushes()):
@@ -112,22 +114,35 @@ def row_wise() -> Run:
 
 
 def copy() -> Run:
-    """The limit: parse with msgspec, COPY all pushes into a temporary table, insert what is new; nothing is checked."""
-    import msgspec
+    """The limit: 40 pushes a commit, parsed by msgspec, COPY, insert of what is new; nothing is checked.
 
-    hook, table, _ = _table()
+    It shares no code with the provider.
+    """
+    import msgspec
+    import psycopg
+
+    database = json.loads(os.environ["AIRFLOW_CONN_EVENTS_DB"])
     decode = msgspec.json.Decoder(list[dict[str, str]]).decode
 
     def run() -> int:
         count = 0
-        with closing(hook.get_conn()) as connection, closing(connection.cursor()) as cursor:
-            cursor.execute(f"CREATE TEMP TABLE stage (LIKE {table})")
-            for body in _received(hook):
-                lines = ["\t".join(map(str, row)) for row in _rows(body, decode)]
-                _copy(cursor, "COPY stage FROM STDIN", "\n".join(lines) + "\n")
-                count += 1
-            cursor.execute(f"INSERT INTO {table} SELECT * FROM stage ORDER BY event_id ON CONFLICT DO NOTHING")
-            connection.commit()
+        with (
+            psycopg.connect(host=database["host"], user=database["login"], dbname=database["schema"]) as connection,
+            connection.cursor() as cursor,
+        ):
+            cursor.execute("CREATE TEMP TABLE stage (LIKE mail_events) ON COMMIT DELETE ROWS")
+            while pushes := cursor.execute(
+                "SELECT id, body FROM mail_inbox WHERE drained_at IS NULL ORDER BY id LIMIT 40 FOR UPDATE SKIP LOCKED"
+            ).fetchall():
+                with cursor.copy("COPY stage FROM STDIN") as target:
+                    for _, body in pushes:
+                        lines = ["\t".join(map(str, row)) for row in _rows(zlib.decompress(body), decode)]
+                        target.write("\n".join(lines) + "\n")
+                cursor.execute("INSERT INTO mail_events SELECT * FROM stage ORDER BY event_id ON CONFLICT DO NOTHING")
+                numbers = [number for number, _ in pushes]
+                cursor.execute("UPDATE mail_inbox SET drained_at = now() WHERE id = ANY(%s)", [numbers])
+                connection.commit()
+                count += len(pushes)
         return count
 
     return run
@@ -163,16 +178,6 @@ def _received(hook: Any) -> Iterator[bytes]:
         while pushes := inbox.scan(connection, after=last, max_pushes=20):
             yield from (push.body for push in pushes)
             last = pushes[-1].id
-
-
-def _copy(cursor: Any, statement: str, text: str) -> None:
-    from io import StringIO
-
-    if hasattr(cursor, "copy_expert"):
-        cursor.copy_expert(statement, StringIO(text))
-        return
-    with cursor.copy(statement) as target:
-        target.write(text)
 
 
 if __name__ == "__main__":
