@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from logging import getLogger
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -170,13 +170,17 @@ class Memory:
             verdicts: list[tuple[Verdict, Reserved]] = []
             rows: list[Any] = []
             for address, key in wanted:
-                known = {person: found.get(person, {}) for person in digests[address]}
+                known = {person: found[person] for person in digests[address] if person in found}
                 holder = next((person for person in known if key in known[person]), digests[address][0])
                 verdict: Verdict = "new"
-                if key in known[holder]:
+                if known and key in known.get(holder, ()):
                     _, state, owner = known[holder][key]
                     verdict = "already" if owner != task else "sent" if state == SENT else "doubt"
-                elif cap and not cap.allows((own[0] for rows in known.values() for own in rows.values()), moment):
+                elif (
+                    known
+                    and cap
+                    and not cap.allows((own[0] for rows in known.values() for own in rows.values()), moment)
+                ):
                     verdict = "capped"
                 else:
                     found.setdefault(holder, {})[key] = moment, SENT, ""  # for further mails to this person
@@ -313,7 +317,7 @@ class RememberedMailing(Mailing):
         """Return the request for those who may be mailed; ``None`` if nobody may."""
         request = chunk.request
         assert isinstance(request, SendBatch | SendMail)
-        versions = request.message_versions if isinstance(request, SendBatch) else [request]
+        versions: list[Any] = request.message_versions if isinstance(request, SendBatch) else [request]
         people = [(place, person) for place, one in enumerate(versions) for person in _to(one)]
         keys = [self._key_of(request, one) for one in versions]
         wanted = [(address_key(person.email), keys[place]) for place, person in people]
@@ -346,16 +350,15 @@ class RememberedMailing(Mailing):
         self._mails[index] = mails
         self._new[index] = [mail for verdict, mail in verdicts if verdict == "new"]
         update: dict[str, Any] = {}
-        if isinstance(request, SendBatch):
-            update["message_versions"] = [
-                request.message_versions[place].model_copy(update={"to": to}) for place, to in kept.items()
-            ]
+        recipients = chunk.recipients
+        if len(mails) < len(people):
+            left = [versions[place].model_copy(update={"to": to}) for place, to in kept.items()]
+            update["message_versions"] = left
+            recipients = len(mails) + sum(len(one.cc) + len(one.bcc) for one in left)
         if self.own_ids:
             # By the people: their positions change with the messages.
             update["unique_msg_id"] = unique_msg_id(f"{self.task}/{sorted(mails)}", 0)
-        left = request.model_copy(update=update)
-        copies = sum(len(one.cc) + len(one.bcc) for one in update.get("message_versions", ()))
-        result = Chunk.of(index, left, len(mails) + copies)
+        result = replace(chunk, index=index, request=request.model_copy(update=update), recipients=recipients)
         if doubtful:
             self.state.under_way[str(index)] = result.digest
         return result

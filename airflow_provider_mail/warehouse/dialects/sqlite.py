@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import fcntl
 import json
+import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -187,6 +188,15 @@ class Sqlite(Staged):
         self._open_merge(cursor)
 
     def _open_merge(self, cursor: Any) -> None:
+        # Mostly the lock is free: then nothing needs to be watched, which takes a thread.
+        cursor.execute("PRAGMA busy_timeout = 0")
+        try:
+            cursor.execute("BEGIN IMMEDIATE")
+            return
+        except sqlite3.OperationalError:
+            pass
+        finally:
+            cursor.execute(f"PRAGMA busy_timeout = {_LOCK_WAIT_MS}")
         # SQLite does not show which connection holds the lock.
         with LockWatch(self.prefix, "another connection writes to the database file", _LOCK_WAIT_MS / 1000):
             cursor.execute("BEGIN IMMEDIATE")
