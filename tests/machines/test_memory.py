@@ -2,7 +2,7 @@
 is left out who was free.
 
 Runs of several DAGs, cleared, backfilled, mapped over lists that move, one within another, with responses that are lost
-and processes that end at any step. With MAIL_ALL_CASES=1 there are more of them.
+and processes that end at any step; campaigns to audiences between them. With MAIL_ALL_CASES=1 there are more of them.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from hypothesis import strategies as st
 
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.hooks.mail import MailHook
+from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
+from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.version_compat import AirflowException
 from mail_emulator import Emulator
 from tests.machines import REJECTED_KEY, UNCLEAR
@@ -47,13 +49,22 @@ runs = st.fixed_dictionaries(
         "place": st.sampled_from([("a", -1), ("b", -1), ("c", 0), ("c", 1)]),
         "once_per": st.sampled_from([None, None, None, "k1"]),
         "people": st.permutations(PEOPLE).flatmap(lambda people: st.sampled_from([people, people[:1], people[:3]])),
-        "day": st.sampled_from([0, 1, 6, 7, 8, 14]),
+        "day": st.sampled_from([0, 1, 6, 7, 8, 14, None, None]),
         "choice": st.sampled_from(["fail", "fail", "resend", "skip"]),
         "in_flight": st.sampled_from([1, 1, 3]),
     }
 )
 ends = st.none() | st.tuples(st.sampled_from(["before", "after"]), st.integers(0, 9))
 faults = st.none() | st.tuples(st.sampled_from([*UNCLEAR, REJECTED_KEY]), st.integers(0, 2), st.sampled_from([1, 2]))
+campaigns = st.fixed_dictionaries(
+    {
+        "task": st.sampled_from(["i", "j"]),
+        "run_id": st.sampled_from(["r1", "r2"]),
+        "once_per": st.sampled_from([None, None, "k1"]),
+        "people": st.permutations(PEOPLE).flatmap(lambda people: st.sampled_from([people, people[:1], people[:3]])),
+        "end": st.none() | st.sampled_from(["before", "after"]),
+    }
+)
 events = st.tuples(runs, ends, faults, st.none() | st.tuples(st.integers(0, 2), runs))
 
 
@@ -84,6 +95,8 @@ class History:
         self.tries: dict[Any, Tries] = {}
         self.allowed: Counter[tuple[str, str]] = Counter()
         self.processes: list[Process] = []
+        self.campaigns: dict[str, str] = {}
+        """The keys of campaigns, by name."""
 
     def happen(self, run: dict[str, Any], end: Any, fault: Any, within: Any) -> None:
         self.emulator.faults.clear()
@@ -91,7 +104,7 @@ class History:
             (kind, params), skip, times = fault
             self.emulator.faults.add(kind, SENDS, skip=skip, count=times, **params)
         if end or fault or within:
-            before, seen = self.rows(), len(self.emulator.messages())
+            before, seen = self.rows(), len(self.mails())
             other = within and (within[0], lambda: self.attempt(within[1], Process(None)))
             if within:
                 run = run | {"in_flight": 1}
@@ -122,7 +135,7 @@ class History:
             content="<p>{{name}}</p>",
             messages=[{"to": person, "params": {"name": person}} for person in run["people"]],
             versions_per_request=IN_ONE,
-            send_date=datetime.fromtimestamp(FIRST + run["day"] * DAY, UTC),
+            send_date=None if run["day"] is None else datetime.fromtimestamp(moment_of(run), UTC),
             once_per=run["once_per"],
             at_most=self.cap,
             max_in_flight=run["in_flight"],
@@ -139,7 +152,7 @@ class History:
     def _expect(self, run: dict[str, Any]) -> None:
         """Run a try to which nothing happens; compare it with what the rows before it allow."""
         rows, seen, owner, key = self.rows(), len(self.mails()), self._owner(run), self._key(run)
-        moment = FIRST + run["day"] * DAY
+        moment = moment_of(run)
         expected: Counter[str] = Counter()
         mailed = []
         for person in run["people"]:
@@ -167,8 +180,63 @@ class History:
         assert Counter(self.mails()[seen:]) == Counter(mailed)
         assert {self.rows()[mail][1] for mail in mailed} <= {"sent"}
 
+    def campaign(self, run: dict[str, Any]) -> None:
+        """Import an audience, in a process that may end when the memory has decided, and send it a campaign."""
+        rows, owner = self.rows(), f"dag/{run['task']}/{run['run_id']}"
+        key = run["once_per"] or owner
+        outcomes: dict[str, str] = {}
+        for person in run["people"]:
+            known = rows.get((person, key))
+            times = [own[0] for (who, _), own in rows.items() if who == person]
+            if known is not None:
+                outcomes[person] = "kept" if known[2] == owner else "already"
+            else:
+                outcomes[person] = "kept" if self.cap is None or fits(times, int(time.time())) else "capped"
+        task = MailImportContactsOperator(
+            task_id=run["task"],
+            contacts=[{"email": person, "name": "N"} for person in run["people"]],
+            list_name=f"people of {run['task']}",
+            exact_audience=True,
+            once_per=run["once_per"],
+            at_most=self.cap or (99, timedelta(days=7)),
+        )
+        result = self._run(task, run["run_id"], Process(run["end"] and (run["end"], 0)))
+        if run["end"]:
+            assert result is None
+        else:
+            assert result is not None
+            counts = Counter(outcomes.values())
+            assert [result[name] for name in ("accepted", "already", "capped")] == [
+                counts[name] for name in ("kept", "already", "capped")
+            ]
+            name = f"{run['task']} {run['run_id']}"
+            send = MailCreateCampaignOperator(
+                task_id="send", mail_name=name, audience=result, sender_mail="news@example.com",
+                subject="a", content="<p>a</p>",
+            )  # fmt: skip
+            if self._run(send, run["run_id"], Process(None)) and name not in self.campaigns:
+                self.campaigns[name] = key
+                kept = {person for person, outcome in outcomes.items() if outcome == "kept"}
+                assert set(self.emulator.campaign_recipients(name)) == kept
+                assert {self.rows()[person, key][1] for person in kept} <= {"sent"}
+        self.check()
+
+    def _run(self, task: Any, run_id: str, process: Process) -> dict[str, Any] | None:
+        tries = self.tries.setdefault((task.task_id, run_id), Tries(has_store=False))
+        tries.run_id = run_id
+        self.processes.append(process)
+        try:
+            return tries.run(task)  # type: ignore[no-any-return]
+        except (MailError, AirflowException, Killed):
+            return None
+        finally:
+            self.processes.pop()
+
     def check(self) -> None:
-        rows, mails = self.rows(), Counter(self.mails())
+        of_campaigns = [
+            (person, key) for name, key in self.campaigns.items() for person in self.emulator.campaign_recipients(name)
+        ]
+        rows, mails = self.rows(), Counter(self.mails() + of_campaigns)
         assert mails.keys() <= rows.keys(), "who was mailed is in the memory"
         assert all(times <= 1 + self.allowed[mail] for mail, times in mails.items()), "nobody has a key twice"
         if self.cap:
@@ -193,6 +261,7 @@ class History:
             (person["email"], message["subject"])
             for message in self.emulator.messages()
             for person in message["recipients"]
+            if message["form"] in ("single", "batch")
         ]
 
     def _owner(self, run: dict[str, Any]) -> str:
@@ -200,6 +269,10 @@ class History:
 
     def _key(self, run: dict[str, Any]) -> str:
         return str(run["once_per"] or self._owner(run).removesuffix("/*"))
+
+
+def moment_of(run: dict[str, Any]) -> int:
+    return int(time.time()) if run["day"] is None else FIRST + run["day"] * DAY
 
 
 def fits(times: list[int], moment: int) -> bool:
@@ -247,7 +320,7 @@ def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Memory:
 
 def test_histories(emulator: Emulator, memory: Memory, steps: Callable[[History], Any]) -> None:
     @settings(max_examples=examples(30))
-    @given(history=st.lists(events, min_size=2, max_size=8), capped=st.booleans())
+    @given(history=st.lists(events | campaigns, min_size=2, max_size=8), capped=st.booleans())
     def happen(history: list[Any], capped: bool) -> None:
         emulator.reset()
         emulator.add_sender("news@example.com")
@@ -255,6 +328,9 @@ def test_histories(emulator: Emulator, memory: Memory, steps: Callable[[History]
         told = History(emulator, memory, SqliteHook("memory"), capped=capped)
         with steps(told):
             for event in history:
-                told.happen(*event)
+                if isinstance(event, dict):
+                    told.campaign(event)
+                else:
+                    told.happen(*event)
 
     happen()
