@@ -1,8 +1,9 @@
 """Every day, load what the service returns into a destination of dlt: Snowflake, BigQuery, Databricks, DuckDB ...
 
+The Airflow variable ``mail_dlt_destination`` names it, such as ``snowflake`` or ``bigquery``; without one it is DuckDB.
 Needs the connection ``mail_default``, the extras ``dlt`` and ``parquet``, the destination's own
 (``pip install "dlt[snowflake]"``), and its credentials in dlt's own configuration, such as the environment variable
-``DESTINATION__DUCKDB__CREDENTIALS=/data/warehouse.duckdb``.
+``DESTINATION__SNOWFLAKE__CREDENTIALS`` or ``DESTINATION__DUCKDB__CREDENTIALS=/data/warehouse.duckdb``.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from airflow.sdk import dag, task
 )
 def mail_dlt():
     @task
-    def load() -> None:
+    def load(destination: str) -> None:
         # Not at the top of the file: importing dlt takes a second, each time that the file is parsed.
         import dlt
 
@@ -39,12 +40,13 @@ def mail_dlt():
             start_day=pendulum.today("UTC").subtract(days=30).date(),
             team_name=hook.team_name,
             snapshots=True,
-            arrow=True,  # not for BigQuery
+            # BigQuery loads no JSON from Arrow tables.
+            arrow=destination != "bigquery",
         )
-        pipeline = dlt.pipeline("mail", destination="duckdb", dataset_name="mail_service")
+        pipeline = dlt.pipeline("mail", destination=destination, dataset_name="mail_service")
         print(pipeline.run(source))
 
-    load()
+    load("{{ var.value.get('mail_dlt_destination', 'duckdb') }}")
 
 
 example = mail_dlt()

@@ -251,12 +251,12 @@ class MailCreateCampaignOperator(MailLineage, SendGuardMixin, WaitingMixin, Base
 
     def _remembered(self, sandbox: bool, context: Context) -> tuple[Memory | None, list[str]]:
         """Return the memory, and the imports that have reserved mails for this campaign; ``None`` if none has."""
-        from airflow_provider_mail._audience.memory import Memory
-        from airflow_provider_mail.api.errors import MailConfigError
-
         imports = [result["memory_task"] for result in self._audience_results(context) if result.get("memory_task")]
         if sandbox or self.only_save or not imports:
             return None, []
+        from airflow_provider_mail._audience.memory import Memory
+        from airflow_provider_mail.api.errors import MailConfigError
+
         if (memory := Memory.configured()) is None:
             raise MailConfigError("[mail] memory_conn_id: is not set, and the import of the audience had a memory")
         memory.check()
@@ -300,20 +300,20 @@ class MailCreateCampaignOperator(MailLineage, SendGuardMixin, WaitingMixin, Base
         )
         guard = KillGuard(partial(self.check_kill, request.mail_name, context), self.sleep_interruptibly)
         try:
-            creation = guard.run(
-                create_campaign,
-                self.hook.get_conn(),
-                request,
-                ignore=self.ignore_differences,
-                on_incomplete=self.on_incomplete,
-                memory=state,
-                replace_scheduled=self.replace_scheduled,
-                # Within the window, a campaign that is created later than planned is sent at once.
-                allow_past_send_date=self.allow_past_send_date or bool(self.send_window and not self.send_date),
-                not_older_than=self.not_older_than(context),
-                caps=None if sandbox else self.hook.caps,
-                check_lists=lambda client: self.check_lists(client, context),
-            )
+            with guard.active():
+                creation = create_campaign(
+                    self.hook.get_conn(),
+                    request,
+                    ignore=self.ignore_differences,
+                    on_incomplete=self.on_incomplete,
+                    memory=state,
+                    replace_scheduled=self.replace_scheduled,
+                    # Within the window, a campaign that is created later than planned is sent at once.
+                    allow_past_send_date=self.allow_past_send_date or bool(self.send_window and not self.send_date),
+                    not_older_than=self.not_older_than(context),
+                    caps=None if sandbox else self.hook.caps,
+                    check_lists=lambda client: self.check_lists(client, context),
+                )
             self.check_kill(request.mail_name, context)
             return creation
         except MailError as error:

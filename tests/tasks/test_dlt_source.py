@@ -123,6 +123,30 @@ def test_the_example(run: Run, emulator: Emulator, duck: Duck, monkeypatch: pyte
     assert duck.query(f"SELECT count(*) FROM {COUNTS}") == [(40,)]
 
 
+@pytest.mark.parametrize(("destination", "form"), [("snowflake", "parquet"), ("bigquery", "jsonl")])
+def test_the_example_up_to_the_load_into_a_cloud(
+    run: Run, emulator: Emulator, client: MailClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+    destination: str, form: str,
+) -> None:  # fmt: skip
+    """The variable chooses it, and without its credentials nothing is read; dlt makes the files that it would load."""
+    fill(emulator, contacts=10)
+    monkeypatch.setenv("AIRFLOW_VAR_MAIL_DLT_DESTINATION", destination)
+    dag = example("mail_dlt")
+    dag.get_task("load").retries = 0
+    done = run(dag)
+    assert done.result.state == "failed"
+    assert f"DESTINATION__{destination.upper()}__CREDENTIALS" in done.log
+    assert emulator.journal.entries() == []
+
+    pipeline = dlt.pipeline("mail", pipelines_dir=str(tmp_path), destination=destination, dataset_name="mail_service")
+    pipeline.extract(mail_source(client, start_day=START, snapshots=True, arrow=destination != "bigquery"))
+    pipeline.normalize()
+    (package,) = pipeline.list_normalized_load_packages()
+    jobs = [job.job_file_info for job in pipeline.get_load_package_info(package).jobs["new_jobs"]]
+    assert {job.table_name for job in jobs} >= {COUNTS, SNAPSHOTS, DAYS, "mail_campaigns"}
+    assert {job.file_format for job in jobs if job.table_name.startswith("mail_")} == {form}
+
+
 def test_an_incomplete_response_loads_nothing(duck: Duck, account: Account) -> None:
     account.service.add_campaigns(30, first_day=START)
     account.service.faults.add("short_stats", STATS, count=None)

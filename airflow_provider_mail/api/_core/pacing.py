@@ -210,13 +210,19 @@ class Interrupt:
                 with contextlib.suppress(OSError):
                     socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
-    def run(self, action: Callable[..., T], *arguments: Any, **options: Any) -> T:
-        """Call a function; this interrupt ends every request that the function makes in this thread."""
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Let this interrupt end every request that this thread makes while the ``with`` block runs."""
         token = _interrupt.set(self)
         try:
-            return action(*arguments, **options)
+            yield
         finally:
             _interrupt.reset(token)
+
+    def run(self, action: Callable[..., T], *arguments: Any) -> T:
+        """Call a function; this interrupt ends every request that the function makes in this thread."""
+        with self.active():
+            return action(*arguments)
 
     def check(self) -> None:
         """Raise an error if the work was interrupted.
