@@ -144,7 +144,7 @@ class Jobs:
         self._stats = stack.enter_context(served("benchmarks.stats_load.service", sizes.records))
 
     def all(self) -> dict[str, tuple[bool, Job]]:
-        """Return the jobs by name, and whether they run the package."""
+        """Return the jobs by name, and whether they are measured with an earlier package, too."""
         jobs: dict[str, tuple[bool, Job]] = {}
         for line in ((0, False), LINE):
             name = line_name(*line)
@@ -154,7 +154,9 @@ class Jobs:
                 kinds = ("upsert", "upsert async", "creation", "deletion", "lists", "senders", "templates")
                 variants += [f"{kind} {who}" for kind in kinds for who in ("ours", "loop", "loop new")]
             for variant in variants:
-                jobs[f"{variant}, {name}"] = "ours" in variant, partial(self._send, variant, line)
+                # Earlier benchmarks have only these.
+                is_ours = variant.startswith(("batch ours", "upsert ours", "creation ours"))
+                jobs[f"{variant}, {name}"] = is_ours, partial(self._send, variant, line)
             for source in ("Postgres", "SQLite"):
                 for who, variant in (("ours", "ours"), ("careful", "careful"), ("bound", "floor")):
                     jobs[f"import {source}, {name}: {who}"] = (
@@ -169,7 +171,7 @@ class Jobs:
                 jobs[f"export, {name}: {who}"] = who == "ours", partial(self._export, line, variant)
         for source in ("CSV", "Parquet"):
             for who, variant in (("ours", "file"), ("careful", "careful")):
-                # Not before: the earlier benchmarks have no files.
+                # Nor files.
                 jobs[f"import {source}, {line_name(*LINE)}: {who}"] = False, partial(self._file, source, variant)
         for who, variant in (("ours", "ours"), ("bound", "copy")):
             jobs[f"drain: {who}"] = who == "ours", partial(self._drain, variant)
@@ -259,7 +261,8 @@ def run(jobs: Mapping[str, tuple[bool, Job]], turns: int, before: Path | None) -
 
 def ratio(row: Row, results: Mapping[str, Sequence[Result]], prefix: str = "") -> list[float]:
     """Return the ratios of a row by turn; none if it was not measured."""
-    ours, other = (results.get(name, ()) for name in (prefix + row.ours, row.other))
+    opponent = prefix + row.other if prefix + row.other in results else row.other
+    ours, other = (results.get(name, ()) for name in (prefix + row.ours, opponent))
     return [getattr(one, row.of) / getattr(two, row.of) for one, two in zip(ours, other, strict=False)]
 
 
