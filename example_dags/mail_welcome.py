@@ -28,8 +28,9 @@ with DAG(
             task_id=f"welcome_{number}",
             sql_conn_id="shop",
             # Everybody for whom the mail is due; who had it is left out by the memory.
-            sql="SELECT email, full_name FROM customers WHERE signed_up_on <= '{{ macros.ds_add(ds, params.days) }}'",
-            params={"days": -days},
+            sql="SELECT email, full_name FROM customers "
+            "WHERE signed_up_on <= '{{ (dag_run.run_after - macros.timedelta(days=params.days)) | ds }}'",
+            params={"days": days},
             columns={"full_name": "name"},
             sender_mail="shop@example.com",
             subject=subject,

@@ -523,6 +523,13 @@ def noting_environment(environment: jinja2.Environment, note: Callable[[], None]
     return noting
 
 
+OF_LOGICAL_DATE = frozenset((
+    "ds", "ds_nodash", "ts", "ts_nodash", "ts_nodash_with_tz", "logical_date", "data_interval_start",
+    "data_interval_end", "prev_data_interval_start_success", "prev_data_interval_end_success",
+))  # fmt: skip
+"""What Airflow does not give to a template in a run without a logical date."""
+
+
 def template_advice(field: str, error: Exception) -> str:
     """Return how to write a tag of the service that Airflow tried to render; empty for any other error."""
     import jinja2
@@ -540,6 +547,16 @@ def template_advice(field: str, error: Exception) -> str:
     if isinstance(error, jinja2.UndefinedError):
         quoted, undefined, _ = str(error.message).partition(" is undefined")
         name = quoted.strip("'")
+        if quoted.startswith("'list object' has no attribute"):
+            return (
+                f"{field}: {error.message}: in a mapped task group, ti.xcom_pull() returns a list of all results. For "
+                "that of this one, write ti.xcom_pull('<task>', map_indexes=ti.map_index)"
+            )
+        if undefined and name in OF_LOGICAL_DATE:
+            return (
+                f"{field}: {name} is undefined: this run has no logical date, as one that an asset or the API starts. "
+                "Every run has dag_run.run_after: write {{ dag_run.run_after | ds }}, or | ts"
+            )
         if undefined and name.isidentifier():
             return (
                 f"{field}: {{{{{name}}}}} is undefined: Airflow has no value of that name. If it is a tag that the "

@@ -115,7 +115,7 @@ def not_text(name: str, value: Any) -> str:
     if isinstance(value, Sequence | Set) and not isinstance(value, bytes):
         return f"one text is needed, not a list. For a task for each, write partial(...).expand({name}=...)"
     if isinstance(value, datetime):
-        return f'text is needed, not a datetime: write {name}="{{{{ ds }}}}" or call isoformat()'
+        return f'text is needed, not a datetime: write {name}="{{{{ dag_run.run_after | ds }}}}" or call isoformat()'
     return f"text is needed, not {type(value).__name__}: put it in quotation marks, or convert it with str()"
 
 

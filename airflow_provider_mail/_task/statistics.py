@@ -152,13 +152,15 @@ class Observation:
         if asked_at is not None and self._has_test_clock:
             return asked_at
         now = None if self._sql_hook is None else database_time(self._sql_hook)
+        # Measured at once: what follows may take long, and a later load would seem to be older.
+        elapsed = timedelta(seconds=self._clock.seconds_since_asked())
         if now is None and asked_at is None:
             _log.warning("Neither the service nor a database has a clock: observed_at is the time of this worker")
         if asked_at is not None and abs(self._clock.offset) > CLOCK_TOLERANCE:
             _log.warning("The clocks of service and worker differ by %.0f s", abs(self._clock.offset))
         if now is None and asked_at is not None:
             return asked_at
-        at = (now or datetime.now(UTC)) - timedelta(seconds=self._clock.seconds_since_asked())
+        at = (now or datetime.now(UTC)) - elapsed
         if asked_at is not None and abs(asked_at - at) > FUTURE_TOLERANCE:
             _log.warning(
                 "Check the clocks: the service's is %.0f s ahead of the database's, whose time is observed_at",

@@ -221,9 +221,14 @@ def _choose(comparison: Mapping[str, Any], task_ids: Mapping[str, str]) -> str:
     return task_ids[comparison["winner"]]
 
 
+def _result(task: Any) -> str:
+    """Return the result of a task as a template has it, in a mapped task group that of the same map index."""
+    return f"ti.xcom_pull({task.task_id!r}, map_indexes=ti.map_index)"
+
+
 def _sent_name(send: MailCreateCampaignOperator) -> str:
     """Return a template of the name that the service has given to a campaign; of its own if the task has no result."""
-    result = f"ti.xcom_pull({send.task_id!r})"
+    result = _result(send)
     return f"{{% if {result} %}}{{{{ {result}['mail_name'] }}}}{{% else %}}{send.mail_name}{{% endif %}}"
 
 
@@ -279,7 +284,7 @@ class _Stages:
             mail_name=f"{self._mail_name} {stage}",
             # It is this run's if it was sent to the lists of the plan, also if the task had another name before.
             adopt_older=True,
-            audience=f"{{{{ ti.xcom_pull({self.check.operator.task_id!r})['stages'][{stage!r}] }}}}",
+            audience=f"{{{{ {_result(self.check.operator)}['stages'][{stage!r}] }}}}",
             wait_for_completion=True,
             **campaign,
         )

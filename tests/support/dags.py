@@ -140,13 +140,13 @@ def run_dag(
     Mind what `dag.test()` does not do: kwargs and timeouts of a deferral are lost, outlets start nothing, nothing can
     be killed. That is what `RunningAirflow` is for.
 
-    :param logical_date: of the run, and through the timetable its data interval; default: now.
+    :param logical_date: of the run, and through the timetable its data interval. Default: none, as of a run that an
+        asset or the API starts.
     """
     from airflow.utils.session import create_session
 
     register(dag)
-    when = logical_date or datetime.datetime.now(datetime.UTC)
-    run = dag.test(logical_date=when, run_conf=conf)
+    run = dag.test(logical_date=logical_date, run_conf=conf)
     with create_session() as session:
         run = session.merge(run)
         session.refresh(run)

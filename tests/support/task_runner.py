@@ -62,9 +62,10 @@ def run_tasks(
     tasks, no assets, no callbacks of the DAG and no trigger rules but `all_success`, `all_done` and
     `none_failed_min_one_success`: a run in Airflow is for these.
 
-    :param logical_date: of the run, and through the timetable its data interval; default: now.
+    :param logical_date: of the run, and through the timetable its data interval. Default: none, as of a run that an
+        asset or the API starts.
     """
-    runner = TaskRunner(dag, logical_date or datetime.datetime.now(datetime.UTC), conf)
+    runner = TaskRunner(dag, logical_date, conf)
     state = runner.run()
     tasks = {(ti.task_id, -1): TaskResult(ti.state, ti.try_number) for ti in runner.api.instances.values()}
     return TaskRunnerResult(dag.dag_id, runner.api.dag_run["run_id"], state, tasks, runner)
@@ -73,7 +74,7 @@ def run_tasks(
 class TaskRunner:
     """The tasks of one DAG run: what a scheduler, its workers and a triggerer do."""
 
-    def __init__(self, dag: DAG, logical_date: datetime.datetime, conf: dict[str, Any] | None) -> None:
+    def __init__(self, dag: DAG, logical_date: datetime.datetime | None, conf: dict[str, Any] | None) -> None:
         self.dag = dag
         _check(dag)
         instances = [TaskInstance(task.task_id, retries=task.retries or 0) for task in dag.topological_sort()]
@@ -173,7 +174,7 @@ def _check(dag: DAG) -> None:
         json.dumps(LazyDeserializedDAG.from_dag(dag).data)
 
 
-def _dag_run(dag: DAG, logical_date: datetime.datetime, conf: dict[str, Any] | None) -> dict[str, Any]:
+def _dag_run(dag: DAG, logical_date: datetime.datetime | None, conf: dict[str, Any] | None) -> dict[str, Any]:
     """Return the fields that this version of Airflow has of a DAG run."""
     from airflow.models.dagrun import DagRun as StoredDagRun
     from airflow.sdk.api.datamodels._generated import DagRun
@@ -184,13 +185,14 @@ def _dag_run(dag: DAG, logical_date: datetime.datetime, conf: dict[str, Any] | N
         from airflow.serialization.encoders import coerce_to_core_timetable
 
         timetable = coerce_to_core_timetable(timetable)
-    interval = timetable.infer_manual_data_interval(run_after=logical_date)
     now = datetime.datetime.now(datetime.UTC)
     run_type = DagRunType.MANUAL
-    times = {
-        **{"logical_date": logical_date, "data_interval_start": interval.start, "data_interval_end": interval.end},
-        **{"run_after": now, "start_date": logical_date},  # as `dag.test()` has it
-    }
+    times = {"run_after": now, "start_date": logical_date or now}  # as `dag.test()` has it
+    if logical_date is not None:
+        interval = timetable.infer_manual_data_interval(run_after=logical_date)
+        times |= {
+            "logical_date": logical_date, "data_interval_start": interval.start, "data_interval_end": interval.end,
+        }  # fmt: skip
     values: dict[str, Any] = {name: moment.isoformat() for name, moment in times.items()}
     values |= {"dag_id": dag.dag_id, "run_type": run_type.value, "state": "running", "conf": conf, "clear_number": 0}
     values["run_id"] = StoredDagRun.generate_run_id(run_type=run_type, logical_date=logical_date, run_after=now)

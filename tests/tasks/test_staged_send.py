@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG
+from airflow.sdk import DAG, task_group
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -308,6 +308,20 @@ def test_everybody_is_mailed_once_stage_by_stage(run: Run, emulator: Emulator) -
     assert counts.items() <= done.result.xcom("staged_send.check").items()
     assert done.result.xcom("staged_send.sent") == {**counts, "mailed": 200}
     assert_each_excludes_those_before(emulator)
+
+
+def test_each_of_a_mapped_group_sends_its_own_campaign(run_in_airflow: Run, new_dag: Any, emulator: Emulator) -> None:
+    with new_dag() as dag:
+
+        @task_group
+        def country(code: str) -> None:
+            staged(PEOPLE[:20], mail_name="news {{ ti.map_index }}", stages={"canary": 0.3, "rest": 1})()
+
+        country.expand(code=["de", "fr"])
+    assert run_in_airflow(dag).state == "success"
+    for index in (0, 1):
+        people = [person for stage in ("canary", "rest") for person in recipients(emulator)[f"news {index} {stage}"]]
+        assert sorted(people) == sorted(PEOPLE[:20])
 
 
 def test_the_same_people_are_in_a_stage_of_each_run(run: Run, emulator: Emulator) -> None:

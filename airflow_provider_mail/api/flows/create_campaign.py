@@ -278,11 +278,11 @@ class _Task:
         created = "created" if known.seen or known.guid else "may have created"
         status = "cannot be found now" if campaign is None else f"exists (mailStatus {campaign.mail_status})"
         raise MailConflictError(
-            'mail_name: give every try the same name, such as "news {{ ds }}", not one with the present time. An '
-            f"earlier try of this task {created} campaign {earlier!r}, which {status}; this try asks for {name!r}, and "
-            f"created nothing. If {earlier!r} is the campaign that you want, mark the task as success. To send "
-            f"{name!r} too, clear the task with send_again=True: that mails everybody again if the other one is or was "
-            "sent",
+            'mail_name: give every try the same name, such as "news {{ dag_run.run_after | ds }}", not one with the '
+            f"present time. An earlier try of this task {created} campaign {earlier!r}, which {status}; this try "
+            f"asks for {name!r}, and created nothing. If {earlier!r} is the campaign that you want, mark the task as "
+            f"success. To send {name!r} too, clear the task with send_again=True: that mails everybody again if the "
+            "other one is or was sent",
             operation=self.request.path,
         )
 
@@ -362,8 +362,8 @@ class _Task:
         raise MailConflictError(
             f"mail_name: a campaign named {campaign.mail_name!r} exists and is equal, but {ownership}: it {send_time} "
             f"(mailStatus {campaign.mail_status}). It was not adopted, and nothing was sent. Give each run its own "
-            'name, such as mail_name="news {{ ds }}", or leave mail_name out; to adopt that campaign, set '
-            f"adopt_older=True{exception}",
+            'name, such as mail_name="news {{ dag_run.run_after | ds }}", or leave mail_name out; to adopt that '
+            f"campaign, set adopt_older=True{exception}",
             operation=request.path,
         )
 
