@@ -208,7 +208,11 @@ class ComparedAudience(Audience):
                 # People who join later may make up for a contact that was deleted.
                 values["modified"] = self._state.ledger.modified
         if self.mailed:
-            values |= self.mailed | {"memory_task": mailing_name(self.context)}
+            cap = Cap.of(self.task.at_most)
+            values |= self.mailed | {
+                "memory_task": mailing_name(self.context),
+                "memory_at_most": cap and [cap.count, cap.seconds],
+            }
         return super().finish() | values | {"repeated": self._repeated}
 
     def lists(self) -> dict[str, list[str]]:

@@ -146,8 +146,7 @@ class Memory:
 
         def work(execute: Callable[..., Any]) -> list[tuple[Verdict, Reserved]]:
             mark = self._hook.placeholder
-            # All transactions change this row, so that they take turns.
-            execute(f"UPDATE {self._table.spelled} SET mailed_at = mailed_at + 1 WHERE person = '' AND mail_key = ''")
+            self._take_turn(execute)
             self._confirm(execute, confirmed or {})
             now = int(float(execute(f"SELECT {self._table.unix_time}", reads=True)[0][0]))
             moment = max(at or now, now)
@@ -215,21 +214,53 @@ class Memory:
                     [*([state] if state else []), key, *people],
                 )
 
-    def note_campaign(self, imports: Iterable[str], *, at: int | None = None, sent: bool = False) -> None:
-        """Store when the mails are sent that imports have reserved for a campaign, or that the service has accepted it.
+    def schedule(self, imports: Mapping[str, Cap | None], *, at: int) -> None:
+        """Store when the campaign goes out for which imports have reserved mails.
 
-        :param imports: the task and run of each.
+        :param imports: the cap by which each has decided, by its task and run.
+        :raises MailConfigError: at that time people would get more than their cap; nothing is stored.
         """
-        mark = self._hook.placeholder
-        change, value = ("state", SENT) if sent else ("mailed_at", at)
-        statement = f"UPDATE {self._table.spelled} SET {change} = {mark} WHERE task = {mark} AND state = '{INTENDED}'"
+        mark, table = self._hook.placeholder, self._table.spelled
 
-        def work(execute: Callable[..., Any]) -> None:
-            for task in imports:
-                execute(statement, [value, task])
+        def work(execute: Callable[..., Any]) -> int:
+            self._take_turn(execute)
+            capped = 0
+            for task, cap in imports.items():
+                if cap is not None:
+                    times: dict[str, list[int]] = {}
+                    for person, time in execute(
+                        f"SELECT other.person, other.mailed_at FROM {table} AS own "
+                        f"JOIN {table} AS other ON other.person = own.person AND other.mail_key <> own.mail_key "
+                        f"WHERE own.task = {mark} AND own.state = '{INTENDED}' "
+                        f"AND other.mailed_at > {mark} AND other.mailed_at < {mark}",
+                        [task, at - cap.seconds, at + cap.seconds],
+                        reads=True,
+                    ):
+                        times.setdefault(person, []).append(int(time))
+                    capped += sum(not cap.allows(others, at) for others in times.values())
+            if not capped:
+                for task in imports:
+                    execute(
+                        f"UPDATE {table} SET mailed_at = {mark} WHERE task = {mark} AND state = '{INTENDED}'",
+                        [at, task],
+                    )
+            return capped
 
-        if value is not None:
-            self._table.transaction(work)
+        if capped := self._table.transaction(work):
+            raise MailConfigError(
+                f"send_date: {capped} people of the audience have other mails around that time, so that they would get "
+                "more than at_most of the import allows. Choose another send_date, then clear the task. No campaign "
+                "was created"
+            )
+
+    def mark_sent(self, imports: Iterable[str]) -> None:
+        """Store that the service has accepted the campaign for which imports, by their task and run, reserved mails."""
+        for task in imports:
+            self._table.update({"task": task, "state": INTENDED}, {"state": SENT})
+
+    def _take_turn(self, execute: Callable[..., Any]) -> None:
+        # All transactions that decide change this row, so that they take turns.
+        execute(f"UPDATE {self._table.spelled} SET mailed_at = mailed_at + 1 WHERE person = '' AND mail_key = ''")
 
     def release(self, task: str) -> int:
         """Delete the mails of a task and its run, which were not sent; return their number."""

@@ -18,7 +18,7 @@ from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS, AirflowFail
 if TYPE_CHECKING:
     from airflow.sdk import Context, ObjectStoragePath
 
-    from airflow_provider_mail._audience.memory import Memory
+    from airflow_provider_mail._audience.memory import Cap, Memory
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail.api._core.requests import Client
     from airflow_provider_mail.api.campaigns import CreateCampaign, DeleteCampaign
@@ -216,11 +216,11 @@ class MailCreateCampaignOperator(MailLineage, SendGuardMixin, WaitingMixin, Base
                     update={"only_save": True, "send_list_names": None, "repel_list_names": None}
                 )
             memory, imports = self._remembered(sandbox, context)
-            if memory is not None:
-                memory.note_campaign(imports, at=int(request.send_date.timestamp()) if request.send_date else None)
+            if memory is not None and request.send_date is not None:
+                memory.schedule(imports, at=int(request.send_date.timestamp()))
             creation = self._create(request, sandbox, context)
             if memory is not None:
-                memory.note_campaign(imports, sent=True)
+                memory.mark_sent(imports)
         if creation.incomplete:
             self.log.warning("Continuing with incomplete campaign %r (guid %s).", creation.mail_name, creation.guid)
         elif creation.adopted:
@@ -249,18 +249,19 @@ class MailCreateCampaignOperator(MailLineage, SendGuardMixin, WaitingMixin, Base
         self._mark_sent(context)
         return {**result, "mail_stats": stats}
 
-    def _remembered(self, sandbox: bool, context: Context) -> tuple[Memory | None, list[str]]:
-        """Return the memory, and the imports that have reserved mails for this campaign; ``None`` if none has."""
-        imports = [result["memory_task"] for result in self._audience_results(context) if result.get("memory_task")]
-        if sandbox or self.only_save or not imports:
-            return None, []
-        from airflow_provider_mail._audience.memory import Memory
+    def _remembered(self, sandbox: bool, context: Context) -> tuple[Memory | None, dict[str, Cap | None]]:
+        """Return the memory, and the imports that have reserved mails, with their caps; ``None`` if none has."""
+        results = [result for result in self._audience_results(context) if result.get("memory_task")]
+        if sandbox or self.only_save or not results:
+            return None, {}
+        from airflow_provider_mail._audience.memory import Cap, Memory
         from airflow_provider_mail.api.errors import MailConfigError
 
         if (memory := Memory.configured()) is None:
             raise MailConfigError("[mail] memory_conn_id: is not set, and the import of the audience had a memory")
         memory.check()
-        return memory, imports
+        caps = {result["memory_task"]: result["memory_at_most"] for result in results}
+        return memory, {task: cap and Cap(*cap) for task, cap in caps.items()}
 
     def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> dict[str, Any]:
         """Read the trigger's event, and the created campaign from XCom."""

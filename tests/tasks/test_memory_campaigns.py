@@ -72,6 +72,20 @@ def test_a_scheduled_campaign_counts_when_it_is_sent(emulator: Emulator, memory:
     assert state == "sent"
 
 
+def test_a_send_date_beside_other_mails_is_refused(emulator: Emulator, memory: Memory, clock: Clock) -> None:
+    """The import decides by its own time; a cap of people who have no mail around the send date is kept."""
+    later = datetime.datetime.now(datetime.UTC) + 30 * DAY
+    assert transactional("then", "ada", at_most=(1, WEEK), send_date=later) == [1, 0, 0]
+    audience = done(imported("ada", "bob", at_most=(1, WEEK)))
+    assert audience["accepted"] == 2
+    refused = created(audience, send_date=later + DAY)
+    with pytest.raises(AirflowFailException, match="send_date: 1 people of the audience"):
+        done(refused)
+    assert mailed(emulator, "mail") == []
+    done(created(audience, send_date=later + 8 * DAY))
+    assert transactional("beside", "ada", "bob", at_most=(1, WEEK), send_date=later + 9 * DAY) == [0, 0, 2]
+
+
 def test_what_was_reserved_for_a_campaign_that_never_went_out_is_released(
     emulator: Emulator,
     memory: Memory,
