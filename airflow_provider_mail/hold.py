@@ -169,25 +169,17 @@ def current_hold(mail_conn_id: str | None = None) -> Hold | None:
     :raises Exception: Airflow's error when the Variable cannot be read.
     """
     text = os.environ.get(f"AIRFLOW_VAR_{VARIABLE.upper()}")
-    if text is None and (ask_supervisor() is not None or os.environ.get("_AIRFLOW_PROCESS_CONTEXT") == "server"):
+    if text is None and knows_variables():
         return stored_holds().applying_to(mail_conn_id)
     return Holds.parse(text).applying_to(mail_conn_id)
 
 
 def stored_holds() -> Holds:
-    """Return the holds in Airflow's database: a task asks the API server, other processes the database.
+    """Return the holds in Airflow's database.
 
     :raises Exception: Airflow's error when the Variable cannot be read.
     """
-    if (send := ask_supervisor()) is not None:
-        return Holds.parse(_read_as_task(send))
-    from airflow.models.variable import Variable
-    from airflow.utils.session import create_session
-    from sqlalchemy import select
-
-    with create_session() as session:
-        stored = session.scalar(select(Variable).where(Variable.key == VARIABLE))
-        return Holds.parse(None if stored is None else str(stored.get_val()))
+    return Holds.parse(stored_variable(VARIABLE))
 
 
 def set_hold(*, set_by: str, reason: str = "", mail_conn_id: str | None = None) -> Hold:
@@ -236,7 +228,7 @@ def _now() -> str:
 
 
 def _store(holds: Holds) -> None:
-    _variable().set(VARIABLE, json.dumps(asdict(holds)), description="Which mass mail is held, by connection")
+    store_variable(VARIABLE, json.dumps(asdict(holds)), "Which mass mail is held, by connection")
 
 
 def stop(hook: MailHook, *, prefix: str = "", hold: Hold | None = None) -> StopResult:
@@ -255,13 +247,34 @@ def stop(hook: MailHook, *, prefix: str = "", hold: Hold | None = None) -> StopR
     return stop_campaigns(client, prefix, settle_seconds=settle_seconds)
 
 
-def _read_as_task(send: Callable[[Any], Any]) -> str | None:
-    """Read the Variable; unlike ``Variable.get``, which since Airflow 3.1 takes a failure to read for "not set"."""
+def knows_variables() -> bool:
+    """Return whether this process is a task or a server of Airflow, and not, for instance, a unit test."""
+    return ask_supervisor() is not None or os.environ.get("_AIRFLOW_PROCESS_CONTEXT") == "server"
+
+
+def stored_variable(name: str) -> str | None:
+    """Return a Variable in Airflow's database: a task asks the API server, other processes the database.
+
+    :raises Exception: Airflow's error when it cannot be read.
+    """
+    if (send := ask_supervisor()) is not None:
+        return _read_as_task(send, name)
+    from airflow.models.variable import Variable
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    with create_session() as session:
+        stored = session.scalar(select(Variable).where(Variable.key == name))
+        return None if stored is None else str(stored.get_val())
+
+
+def _read_as_task(send: Callable[[Any], Any], name: str) -> str | None:
+    """Read a Variable; unlike ``Variable.get``, which since Airflow 3.1 takes a failure to read for "not set"."""
     from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
     from airflow.sdk.execution_time.comms import ErrorResponse, GetVariable
 
     try:
-        response = send(GetVariable(key=VARIABLE))
+        response = send(GetVariable(key=name))
     except AirflowRuntimeError as error:
         response = error.error
     if not isinstance(response, ErrorResponse):
@@ -271,12 +284,11 @@ def _read_as_task(send: Callable[[Any], Any]) -> str | None:
     raise AirflowRuntimeError(response)
 
 
-def _variable() -> Any:
-    """Return the class that writes Variables in this process."""
+def store_variable(name: str, text: str, description: str) -> None:
+    """Store a Variable, with the class that writes them in this process."""
+    variable: Any
     if ask_supervisor() is not None:
-        from airflow.sdk import Variable
-
-        return Variable
-    from airflow.models.variable import Variable as StoredVariable
-
-    return StoredVariable
+        from airflow.sdk import Variable as variable
+    else:
+        from airflow.models.variable import Variable as variable
+    variable.set(name, text, description=description)

@@ -7,8 +7,9 @@ take turns, so that of two tasks that mail one person at once only one does.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from logging import getLogger
@@ -23,6 +24,7 @@ from airflow_provider_mail._task.storage import check_tables
 from airflow_provider_mail.api._core.fields import address_key
 from airflow_provider_mail.api.errors import MailAmbiguousSendError, MailConfigError, MailError
 from airflow_provider_mail.api.transactional import Chunk, SendBatch, SendMail, unique_msg_id
+from airflow_provider_mail.hold import knows_variables, store_variable, stored_variable
 from airflow_provider_mail.warehouse.database import LoadRequest, Source, StoredTable, TableName, configured_hook, load
 from airflow_provider_mail.warehouse.table import derived_name
 from airflow_provider_mail.warehouse.tables.imports import MEMORY
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
 log = getLogger(__name__)
+
+VARIABLE = "mail_memory"
 
 INTENDED, SENT, IN_DOUBT = "intended", "sent", "in doubt"
 
@@ -100,10 +104,14 @@ class Memory:
         return memory
 
     def create(self) -> None:
-        """Create the tables, unless they exist. Tasks do not: a table that was lost would mail everybody again."""
+        """Create the tables, unless they exist, and accept what they have.
+
+        Tasks do neither: a table that was lost, or is an older one, would mail everybody again.
+        """
         rows = Source([("", "", 0, "", self._key.people(b"")[0])])
         load(self._hook, LoadRequest(MEMORY, TableName.parse(self._name), rows))
         self.alerts.create()
+        self._note_turns()
 
     def check(self) -> None:
         """Check that the table can be trusted.
@@ -111,20 +119,55 @@ class Memory:
         :raises MailConfigError: it is missing, or its people are hidden by another secret.
         """
         problem = ""
+        # Before the table is read: another task may use it meanwhile.
+        turns = self._known_turns() if knows_variables() else {}
         if not self._table.existing_columns():
             problem = f"{self.place} does not exist. If it never did, {CREATE}. If it was lost, restore it"
-        elif not (rows := list(self._table.select(self._table.column("task"), "person = '' AND mail_key = ''"))):
+        elif not (rows := self._first_row()):
             problem = f"{self.place} lacks its first row. If rows were deleted by hand, restore them; {CREATE}"
         elif rows[0][0] not in self._key.people(b""):
             problem = (
                 f"the people in {self.place} are hidden by another secret: give [mail] audience_key, or [core] "
                 "fernet_key, its former value, too"
             )
+        elif rows[0][1] < turns.get(self.place, 0):
+            problem = (
+                f"{self.place} is older than when a task last wrote it: a backup was restored. Restore a newer one, or "
+                "accept it with `airflow mail memory create` (before Airflow 3.2: python -m airflow_provider_mail ...)"
+            )
         if problem:
             raise MailConfigError(f"[mail] memory_conn_id: {problem}. Nothing was sent")
 
-    def kept_open(self) -> AbstractContextManager[None]:
-        return self._table.kept_open()
+    @contextmanager
+    def kept_open(self) -> Iterator[None]:
+        """Use one connection; at the end, Airflow knows how new the table is at least."""
+        with self._table.kept_open():
+            try:
+                yield
+            finally:
+                if knows_variables():
+                    self._note_turns()
+
+    def _first_row(self) -> list[Any]:
+        """The row that all transactions change: the digest of the secret, and the number of transactions."""
+        columns = ", ".join(map(self._table.column, ("task", "mailed_at")))
+        return list(self._table.select(columns, "person = '' AND mail_key = ''"))
+
+    def _known_turns(self) -> dict[str, int]:
+        """The number of transactions of each table when a task last used it; empty if it cannot be read."""
+        try:
+            known = json.loads(stored_variable(VARIABLE) or "{}")
+            return {place: int(turns) for place, turns in known.items()}
+        except Exception as error:
+            log.warning("The Variable %r could not be read: %s", VARIABLE, type(error).__name__)
+            return {}
+
+    def _note_turns(self) -> None:
+        try:
+            turns = {self.place: int(self._first_row()[0][1])}
+            store_variable(VARIABLE, json.dumps(self._known_turns() | turns), "How new the memory of mails is at least")
+        except Exception as error:
+            log.warning("The Variable %r was not stored: %s", VARIABLE, type(error).__name__)
 
     def reserve(
         self,

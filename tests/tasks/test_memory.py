@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ from airflow_provider_mail.operators.transactional import MailSendOperator
 from mail_emulator import Emulator
 from tests.support.memory_parts import Cap, Memory, new_memory
 from tests.support.tries import Tries
-from tests.tasks.conftest import SqlDatabase
+from tests.tasks.conftest import Done, Run, SqlDatabase
 from tests.tasks.sending import HELLO, SENDS, address, batch, bodies, everybody, letters, mailed, proxy
 from tests.tasks.test_example_dags import example
 
@@ -175,6 +177,25 @@ def test_dags_that_send_at_once(emulator: Emulator, memory: Memory) -> None:
     results = at_once(*(partial(sent, str(number), at_most=(3, WEEK)) for number in range(10, 15)))
     assert sum(result["capped"] for result in results) == 3 * 5
     assert mailed(emulator)[address(0)] == 3
+
+
+def test_an_older_backup_mails_nobody_until_it_is_accepted(
+    emulator: Emulator, memory: Memory, tmp_path: Path, run_in_airflow: Run
+) -> None:
+    def send() -> Done:
+        return run_in_airflow(lambda: batch(once_per="welcome", messages=letters(2)))
+
+    database, backup = tmp_path / "memory.db", tmp_path / "backup.db"
+    shutil.copy(database, backup)
+    assert send().state == "success"
+    assert send().state == "success"  # the table as the last task left it
+    shutil.copy(backup, database)
+    failed = send()
+    assert (failed.state, "is older than when a task last wrote it" in failed.log) == ("failed", True)
+    assert mailed(emulator) == everybody(range(2))
+    memory.create()
+    assert send().state == "success"
+    assert mailed(emulator) == everybody(range(2), range(2))
 
 
 def test_what_is_missing_is_an_error_before_anything_is_sent(
