@@ -11,22 +11,9 @@ import pendulum
 from airflow.sdk import DAG
 
 from airflow_provider_mail.arguments import Rejects
-from airflow_provider_mail.stages import Stage
 from airflow_provider_mail.transfers.mail_to_sql import MailCampaignStatsToSqlOperator
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
 from airflow_provider_mail.utils.staged_send import ab_send
-
-
-def people(stage: Stage) -> SqlToMailContactsOperator:
-    return SqlToMailContactsOperator(
-        task_id=f"people_{stage.name}",
-        sql_conn_id="crm",
-        sql="SELECT email, full_name AS name FROM customers WHERE subscribed = 1",
-        list_name=f"subjects {stage.name}",
-        exact_audience=True,
-        rejects=Rejects(max_fraction=0.01),
-    )
-
 
 with DAG(
     dag_id="mail_ab_test",
@@ -38,10 +25,18 @@ with DAG(
     tags=["mail", "example"],
 ) as dag:
     mail_name = "subjects {{ dag_run.run_after | ts_nodash }}"
+    people = SqlToMailContactsOperator(
+        task_id="people",
+        sql_conn_id="crm",
+        sql="SELECT email, full_name AS name FROM customers WHERE subscribed = 1",
+        list_name="subjects",
+        exact_audience=True,
+        rejects=Rejects(max_fraction=0.01),
+    )
     # [START howto_ab_send]
     test = ab_send(
         test_fraction=0.2,
-        import_stage=people,
+        import_task=people,
         mail_name=mail_name,
         campaign={
             "sender_mail": "news@example.com",

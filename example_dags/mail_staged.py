@@ -17,7 +17,6 @@ from airflow.sdk import DAG, BaseOperator
 from airflow_provider_mail.arguments import Rejects
 from airflow_provider_mail.operators.preflight import MailPreflightOperator
 from airflow_provider_mail.operators.seed_test import MailSendTestOperator
-from airflow_provider_mail.stages import Stage
 from airflow_provider_mail.transfers.mail_to_sql import MailCampaignStatsToSqlOperator
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
 from airflow_provider_mail.utils.staged_send import staged_send
@@ -34,19 +33,6 @@ def fail_without_approval() -> None:
     raise RuntimeError("asking a person needs Airflow 3.1 or later: nothing is sent")
 
 
-# [START howto_stage_audience]
-def people(stage: Stage) -> SqlToMailContactsOperator:
-    return SqlToMailContactsOperator(
-        task_id=f"people_{stage.name}",
-        sql_conn_id="crm",
-        sql="SELECT email, full_name AS name FROM customers WHERE subscribed = 1",
-        list_name=f"newsletter {stage.name}",
-        exact_audience=True,
-        rejects=Rejects(max_fraction=0.01),
-    )
-    # [END howto_stage_audience]
-
-
 with DAG(
     dag_id="mail_staged",
     description="A campaign that goes to one percent first",
@@ -57,6 +43,14 @@ with DAG(
     tags=["mail", "example"],
 ) as dag:
     # [START howto_staged_send]
+    people = SqlToMailContactsOperator(
+        task_id="people",
+        sql_conn_id="crm",
+        sql="SELECT email, full_name AS name FROM customers WHERE subscribed = 1",
+        list_name="newsletter",
+        exact_audience=True,
+        rejects=Rejects(max_fraction=0.01),
+    )
     mail_name = "newsletter {{ dag_run.run_after | ts_nodash }}"
     campaign: dict[str, Any] = {
         "sender_mail": "news@example.com",
@@ -66,7 +60,7 @@ with DAG(
 
     staged = staged_send(
         stages={"canary": 0.01, "rest": 1},
-        import_stage=people,
+        import_task=people,
         mail_name=mail_name,
         campaign=campaign,
         gate={"max_hard_bounce": 0.05, "max_unsubscribe": 0.05, "min_sent": 52, "max_age": timedelta(hours=1)},
@@ -76,7 +70,7 @@ with DAG(
     preflight = MailPreflightOperator(
         task_id="preflight",
         mail_name=f"{mail_name} canary",
-        audience=[imports.output for imports in staged.imports.values()],
+        audience=people.output,
         max_recipients=100_000,
         **campaign,
     )

@@ -28,7 +28,7 @@ PACKAGES = ("operators", "sensors", "triggers", "transfers")
 MODULES = (
     "arguments",
     *("hooks.mail", "notifications.mail", "utils.emailer", "utils.events", "utils.staged_send", "assets", "lineage"),
-    *("links", "retry_policy", "hold", "send_window", "stages", "api", "dlt_source", "mail_emulator"),
+    *("links", "retry_policy", "hold", "send_window", "api", "dlt_source", "mail_emulator"),
 )
 CHANGED = """The public surface has changed (- recorded, + now):
 

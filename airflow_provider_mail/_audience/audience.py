@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail.api.flows.import_contacts import ImportPlan, Progress
     from airflow_provider_mail.api.flows.validate_rows import Reject
-    from airflow_provider_mail.stages import Stage
 
 PASS_BRAKES = "pass_brakes"
 """The parameter of a DAG run that lets the brakes pass."""
@@ -44,14 +43,11 @@ class Audience:
         self.context = context
         self.progress = progress
         self.sandbox = bool(task.sandbox_mode or task.hook.config.sandbox)
-        stage = task.stage
-        self.stage: Stage | None = stage and stage.seeded(str(task.render_template(stage.seed, context)))
+        self.division = task.division and task.division.rendered(lambda text: task.render_template(text, context))
         self.suppressed: int | None = None
         """Number of rows of people who are left out, if rows are selected."""
         self.suppressed_people = 0
         """Number of people whom the user's tables leave out."""
-        self.other_stages = 0
-        """Number of rows of people in other stages."""
         self.braked = ""
         """Which brake stopped the run, or was let pass; empty if none did."""
         self.is_stopped = False
@@ -90,7 +86,7 @@ class Audience:
     def is_plain(self) -> bool:
         """Whether all rows of the source are imported as they are read."""
         task = self.task
-        selects = (task.limit, task.brakes.max_rows, task.stage, task.suppress)
+        selects = (task.limit, task.brakes.max_rows, task.suppress)
         return not task.is_dry_run and all(value is None for value in selects)
 
     def finish(self) -> dict[str, Any]:
@@ -98,8 +94,6 @@ class Audience:
         values: dict[str, Any] = self.lists()
         if self.suppressed is not None:
             values["suppressed"] = self.suppressed
-            if self.task.stage:
-                values["other_stages"] = self.other_stages
         return values | ({"dry_run": True} if self.task.is_dry_run else {})
 
     def lists(self) -> dict[str, list[str]]:
@@ -114,16 +108,12 @@ class Audience:
 
         :param on_suppressed: called with the key of each person whom the user's tables leave out.
         """
-        stage = self.stage
         identity = Identity(plan.properties)
         people, self.suppressed = self._suppressed(identity), 0
         self.suppressed_people = len(people)
 
         def is_selected(key: bytes) -> bool:
             text = key.decode() or None
-            if stage is not None and text not in stage:
-                self.other_stages += 1
-                return False
             if text is not None and hash(text) in people:
                 self.suppressed = (self.suppressed or 0) + 1
                 on_suppressed(key)
@@ -137,7 +127,7 @@ class Audience:
             spelled, keys = identity.keyed(batch)
             if spelled is not batch:
                 batch = SelectedRows(spelled, batch.numbers, batch.lines)
-            if people or stage is not None:
+            if people:
                 kept = list(map(is_selected, keys))
                 batch, keys = selected(batch, kept), list(compress(keys, kept))
             yield batch, keys

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import time
+from array import array
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import chain, compress, repeat
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +23,7 @@ from airflow_provider_mail._audience.comparison import CHANGED, JOINED, LEFT, RE
 from airflow_provider_mail._audience.memory import Cap, Memory
 from airflow_provider_mail._audience.people import states
 from airflow_provider_mail._audience.removal import Removal, deletes_contacts
-from airflow_provider_mail._audience.rows import ACCEPTED, BUCKETS, LEFT_OUT, REJECTED, TO_SEND, People, Rows
+from airflow_provider_mail._audience.rows import ACCEPTED, LEFT_OUT, REJECTED, TO_SEND, People, Rows
 from airflow_provider_mail._audience.sealing import AudienceKey, deployment_digest
 from airflow_provider_mail._audience.state import (
     IN_DOUBT,
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
     from airflow.sdk import Context
 
+    from airflow_provider_mail._task.division import Stages, TimeZones
     from airflow_provider_mail.api.flows.import_contacts import ImportPlan, Progress
     from airflow_provider_mail.api.flows.validate_rows import Reject
 
@@ -100,16 +103,20 @@ class ComparedAudience(Audience):
         super().__init__(task, context, progress)
         ti = context["ti"]
         self._exact = task.exact_audience
-        self.new_list = AudienceList.of(
+        self._name_list = partial(
+            AudienceList.of,
             task.list_name or "",
             owner=list_owner(ti.dag_id, ti.task_id),
             # Runs of several DAGs may have one id.
             run=digest(f"{deployment_digest()}/{ti.dag_id}/{ti.run_id}"),
             begun_at=datetime.fromtimestamp(time.time(), UTC),
             part=None if ti.map_index in (None, -1) else ti.map_index,
-            plan=self.stage.plan if self.stage else None,
+            plan=self.division.plan if self.division else None,
             prefix=name_prefix(),
         )
+        self.new_list = self._name_list()
+        self._parts: dict[str, dict[str, int]] = {}
+        """The list of each part of the people, and how many of them the service accepted."""
         self._mapped = self.new_list.part is not None
         if self._mapped and deletes_contacts(task):
             raise AirflowFailException(
@@ -137,6 +144,8 @@ class ComparedAudience(Audience):
 
     @property
     def list_name(self) -> str | None:
+        if self.division:
+            return None
         if not self._exact:
             name: str | None = self.task.list_name
             return name
@@ -179,7 +188,8 @@ class ComparedAudience(Audience):
                 self.task.log.warning("The source is empty: nobody is removed from the audience.")
                 # A campaign reaches nobody, whom the source returned: it may be empty by mistake.
                 self._new_list = self._exact
-                return
+                if not self.division:
+                    return
             self._reason = NO_STATE if self._state is None else self._why_everybody(self._state)
             with closing(self._compare()) as self._comparison:
                 self._repeated = self._comparison.repeated
@@ -187,7 +197,8 @@ class ComparedAudience(Audience):
                 if self.task.is_dry_run:
                     self._log_dry_run()
                     return
-                self._leave_out_mailed()
+                if not self.division:
+                    self._leave_out_mailed(lambda number: "")
                 self._reason = self._reason or self._why_new_list()
                 self._new_list = self._exact and bool(self._reason)
                 self._send(send, on_reject)
@@ -197,7 +208,7 @@ class ComparedAudience(Audience):
         if self._writes:
             self._create_if_empty()
             if self._exact and self._state is None:
-                self._settle({str(self.new_list): self.progress.accepted})
+                self._settle(self._new_lists())
             if self._new_list or self._new_exclusion:
                 self._delete_old()
         if self._state is not None:
@@ -209,13 +220,27 @@ class ComparedAudience(Audience):
                 values["modified"] = self._state.ledger.modified
         if self.mailed:
             cap = Cap.of(self.task.at_most)
-            values |= self.mailed | {
-                "memory_task": mailing_name(self.context),
-                "memory_at_most": cap and [cap.count, cap.seconds],
-            }
+            values |= self.mailed | {"memory_at_most": cap and [cap.count, cap.seconds]}
+        if self.mailed and not self.division:
+            values["memory_tasks"] = [mailing_name(self.context)]
+        if self.division:
+            # A list: a database may reorder the keys of a dictionary.
+            values["parts"] = [
+                {"name": name, "list": list_name, "people": count}
+                | ({"memory_task": f"{mailing_name(self.context)} {name}"} if self.mailed else {})
+                for name, part in self._parts.items()
+                for list_name, count in part.items()
+            ]
         return super().finish() | values | {"repeated": self._repeated}
 
+    def _new_lists(self) -> dict[str, int]:
+        """Return how many people the service accepted on each new list."""
+        parts = {name: count for part in self._parts.values() for name, count in part.items()}
+        return parts if self.division else {str(self.new_list): self.progress.accepted}
+
     def lists(self) -> dict[str, list[str]]:
+        if self.division:
+            return {"send_list_names": [*self._new_lists()], "repel_list_names": []}
         named = self._exact and not self._new_list and not self.task.is_dry_run and self._state is not None
         excluded = self._state.ledger.repel_list_name if named and self._state else ""
         return super().lists() | {"repel_list_names": [excluded] if excluded else []}
@@ -378,8 +403,11 @@ class ComparedAudience(Audience):
                 yield key, "rejected" if marks[number] == REJECTED else operation_of(before)
             yield from zip(each.left, repeat(LEFT), strict=False)
 
-    def _leave_out_mailed(self) -> None:
-        """Leave out who has had this mail, or as many as ``at_most`` allows; reserve the mails of the others."""
+    def _leave_out_mailed(self, part_of: Callable[[int], str]) -> None:
+        """Leave out who has had this mail, or as many as ``at_most`` allows; reserve the mails of the others.
+
+        :param part_of: returns what is behind the name of the mailing for a row, whose campaign is one of several.
+        """
         task, people = self.task, self._people
         if (task.once_per is None and task.at_most is None) or not self._writes:
             return
@@ -387,17 +415,26 @@ class ComparedAudience(Audience):
         assert memory is not None
         memory.check()
         self.mailed = {"already": 0, "capped": 0}
+        waiting: dict[str, list[tuple[str, int]]] = {}
+
+        def judge(part: str) -> None:
+            some = waiting.pop(part)
+            wanted = [(address, task.once_per or name) for address, _ in some]
+            verdicts = memory.reserve(wanted, task=f"{name}{part}", cap=cap)
+            for (_, number), (verdict, _) in zip(some, verdicts, strict=True):
+                if verdict in self.mailed:
+                    people.marks[number] = LEFT_OUT
+                    self.mailed[verdict] += 1
+
         with memory.kept_open():
-            for bucket in range(BUCKETS):
-                keys, _, numbers = people.bucket(bucket)
-                addresses = [(key.decode(), number) for key, number in zip(keys, numbers, strict=True) if b"@" in key]
-                for some in batched(addresses, JUDGED_AT_ONCE):
-                    wanted = [(address, task.once_per or name) for address, _ in some]
-                    verdicts = memory.reserve(wanted, task=name, cap=cap)
-                    for (_, number), (verdict, _) in zip(some, verdicts, strict=True):
-                        if verdict in self.mailed:
-                            people.marks[number] = LEFT_OUT
-                            self.mailed[verdict] += 1
+            for key, number in people.people():
+                if b"@" in key:
+                    part = part_of(number)
+                    waiting.setdefault(part, []).append((key.decode(), number))
+                    if len(waiting[part]) == JUDGED_AT_ONCE:
+                        judge(part)
+            for part in list(waiting):
+                judge(part)
         self.suppressed = (self.suppressed or 0) + sum(self.mailed.values())
         task.log.info(
             "Left out: %s people who have had this mail, %s who have had as many as at_most allows.",
@@ -414,13 +451,16 @@ class ComparedAudience(Audience):
             people.marks[row.row_number] = REJECTED
             on_reject(row)
 
-        def send_rows() -> None:
+        def send_rows(list_name: str | None = None) -> None:
             if TO_SEND in people.marks:
-                plan = replace(self._plan, list_name=self.list_name)
+                plan = replace(self._plan, list_name=list_name or self.list_name)
                 send(people.to_send(plan.chunk_size), plan, reject, people)
 
+        if self.division is not None:
+            self._send_parts(self.division, send_rows)
+            return
         if not self._reason:
-            people.send_only(each.numbers for each in comparison.changes())
+            people.send_only(chain((each.numbers for each in comparison.changes()), [people.unknown]))
         if state is None or not state.writes:
             send_rows()
             return
@@ -460,6 +500,25 @@ class ComparedAudience(Audience):
         self._create_if_empty()
         self._complete(state)
         self.task.log.info("Audience: %s joined, %s changed, %s left.", *(f"{n:,}" for n in self._counts.values()))
+
+    def _send_parts(self, division: Stages | TimeZones, send_rows: Callable[[str], None]) -> None:
+        """Send each part of the people to a list of its own."""
+        people = self._people
+        parts = division.divide(people.people())
+        names = list(parts)
+        part_of = array("H", bytes(2 * len(people.marks)))
+        for index, numbers in enumerate(parts.values()):
+            for number in numbers:
+                part_of[number] = index
+        self._leave_out_mailed(lambda number: f" {names[part_of[number]]}")
+        marks = people.marks
+        # The service would reject them, or the import does; they are counted once.
+        list(parts.values())[-1].extend(people.unknown)
+        for name, numbers in parts.items():
+            list_name, before = str(self._name_list(of_part=name)), self.progress.accepted
+            people.send_only([[number for number in numbers if marks[number] != LEFT_OUT]])
+            send_rows(list_name)
+            self._parts[name] = {list_name: self.progress.accepted - before}
 
     def _store(self, state: AudienceState, removal: Removal) -> None:
         """Store where everybody is now."""
@@ -551,8 +610,10 @@ class ComparedAudience(Audience):
         create(self.task.hook.get_conn(), AddList(list_name=list_name, list_description=self.task.list_description))
 
     def _create_if_empty(self) -> None:
-        if self._new_list and not self.progress.accepted:
-            self.create_list(str(self.new_list))
+        if self._new_list:
+            for name, accepted in self._new_lists().items():
+                if not accepted:
+                    self.create_list(name)
 
     def _delete_old(self) -> None:
         """Delete the lists of earlier runs; an error is only logged, since the audience is complete."""

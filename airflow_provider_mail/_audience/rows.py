@@ -198,10 +198,16 @@ class People:
             digests, numbers = (array("I", map(each.__getitem__, last.values())) for each in (digests, numbers))
         return keys, digests, numbers
 
+    def people(self) -> Iterator[tuple[bytes, int]]:
+        """Yield each person, and the number of the row."""
+        for bucket in range(BUCKETS):
+            keys, _, numbers = self.bucket(bucket)
+            yield from zip(keys, numbers, strict=True)
+
     def send_only(self, rows: Iterable[Sequence[int]]) -> None:
-        """Let only some rows be sent, by their numbers, and those without a person."""
+        """Let only some rows be sent, by their numbers."""
         self.marks = marks = bytearray(len(self.marks))
-        for numbers in chain(rows, [self.unknown]):
+        for numbers in rows:
             for number in numbers:
                 marks[number] = TO_SEND
 
@@ -220,6 +226,8 @@ class People:
 
         for content, *places in self._rows:
             marks = bytes(map(self.marks.__getitem__, places[0]))
+            if not any(marks):
+                continue
             if isinstance(content, bytes):
                 if not all(marks):
                     content = b"\n".join(compress(content.splitlines(), marks))

@@ -10,13 +10,13 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime, time, timedelta
 from functools import cache
 from math import inf
 from typing import Any
 
+from airflow_provider_mail._task.division import is_zone, ramp_problem, shares_problem
 from airflow_provider_mail.send_window import SendWindow
-from airflow_provider_mail.stages import shares_problem
 
 SEEN_ARGUMENTS = {
     **dict.fromkeys(("content", "template_content"), "html"),
@@ -247,6 +247,22 @@ def _stages(name: str, value: Any) -> str | None:
     return shares_problem(value)
 
 
+def _ramp(name: str, value: Any) -> str | None:
+    return ramp_problem(value)
+
+
+def _local_time(name: str, value: Any) -> str | None:
+    if isinstance(value, time) and value.tzinfo is None:
+        return None
+    return f"a time without a zone is needed, such as datetime.time(9), not {_shown(value)}"
+
+
+def _zone(name: str, value: Any) -> str | None:
+    if problem := _filled_text(name, value):
+        return problem
+    return None if is_zone(value) else f"{value!r} is not the name of a time zone, such as 'Europe/Berlin'"
+
+
 def _mapping(name: str, value: Any) -> str | None:
     if isinstance(value, Mapping):
         return None
@@ -346,8 +362,10 @@ def _rows(name: str, value: Any) -> str | None:
     return rows_problem(name, value).removeprefix(f"{name}: ")
 
 
-def _function(name: str, value: Any) -> str | None:
-    return None if callable(value) else f"a function is needed, not {_shown(value)}"
+def _import(name: str, value: Any) -> str | None:
+    if hasattr(value, "division"):
+        return None
+    return f"the task that imports the people is needed, such as SqlToMailContactsOperator(...), not {_shown(value)}"
 
 
 def _send_window(name: str, value: Any) -> str | None:
@@ -413,8 +431,11 @@ def duration(*, above: bool = False) -> Rule:
     return Rule(check)
 
 
-FUNCTION = Rule(_function)
+IMPORT = Rule(_import)
 STAGES = Rule(_stages)
+RAMP = Rule(_ramp)
+LOCAL_TIME = Rule(_local_time)
+ZONE = Rule(_zone)
 MAPPING = Rule(_mapping, read=read_container)
 FLAG = Rule(_flag, read=_read_flag)
 TEXT = text()

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail._audience.audience import Audience
     from airflow_provider_mail._audience.rows import Rows
+    from airflow_provider_mail._task.division import Stages, TimeZones
     from airflow_provider_mail._task.import_rows import RejectSpool, Source
     from airflow_provider_mail._task.imports import ImportProgress, StoredImportCheckpoint
     from airflow_provider_mail.api.flows.import_contacts import ImportCheckpoint, ImportPlan, Progress, SelectedRows
     from airflow_provider_mail.api.flows.validate_rows import Reject
     from airflow_provider_mail.lineage import Data
-    from airflow_provider_mail.stages import Stage
 
 PROPERTIES = {"email": "email", "name": "name", "phonenumber": "phoneNumber"}
 """Columns that need no mapping: their names, without underscores and in lower case, and the properties."""
@@ -71,8 +71,8 @@ class BaseContactImportOperator(MailLineage, SendGuardMixin, BaseInterruptibleOp
     # Templates in groups are rendered when the task runs.
     rejects: Any
     on_empty: OnEmpty
-    stage: Stage | None = None
-    """The stage of a mass mail whose people are imported; ``staged_send`` sets it. Default: all people."""
+    division: Stages | TimeZones | None = None
+    """Which people are on lists of their own; ``staged_send`` and its kind set it. Default: all are on one list."""
     exact_audience: bool
     keep_lists: int
     limit: int | None
@@ -205,7 +205,7 @@ class BaseContactImportOperator(MailLineage, SendGuardMixin, BaseInterruptibleOp
         progress: ImportProgress,
         checkpoint: StoredImportCheckpoint | None,
     ) -> None:
-        from airflow_provider_mail._task.import_rows import pick
+        from airflow_provider_mail._task.import_rows import numbered, pick
         from airflow_provider_mail.api.flows.import_contacts import import_contacts
 
         mapping = self._mapping(source.columns)
@@ -218,6 +218,8 @@ class BaseContactImportOperator(MailLineage, SendGuardMixin, BaseInterruptibleOp
         batches = source.batches
         if not self.keeps_all_rows:
             batches = self._filtered(source, mapping, progress)
+        if audience.division is not None and audience.division.column is not None:
+            batches = audience.division.noted(numbered(batches, progress, self.limit), source.columns)
         rows = pick(batches, positions, len(source.columns))
 
         def send(
@@ -341,7 +343,7 @@ class BaseContactImportOperator(MailLineage, SendGuardMixin, BaseInterruptibleOp
                     f"columns: the source has no {', '.join(map(repr, unknown))}; it has {', '.join(columns)}"
                 )
             return self.columns
-        used = self._consent_columns()
+        used = self._unsent_columns()
         names = [column for column in columns if column and column not in used]
         properties = {column: PROPERTIES.get(column.replace("_", "").lower()) for column in names}
         unmapped = [column for column, name in properties.items() if name is None]
@@ -355,9 +357,10 @@ class BaseContactImportOperator(MailLineage, SendGuardMixin, BaseInterruptibleOp
     def _consents(self) -> Sequence[Consent]:
         return [self.consent] if isinstance(self.consent, Consent) else self.consent or ()
 
-    def _consent_columns(self) -> list[str]:
-        """Return the columns that say who wants mail."""
-        return [consent.column for consent in self._consents()]
+    def _unsent_columns(self) -> list[str]:
+        """Return the columns that say who wants mail, and in which time zone."""
+        columns = [consent.column for consent in self._consents()]
+        return [*columns, self.division.column] if self.division and self.division.column else columns
 
     def _on_nothing(self) -> None:
         if self.on_empty == "error":

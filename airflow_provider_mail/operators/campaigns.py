@@ -251,7 +251,7 @@ class MailCreateCampaignOperator(MailLineage, SendGuardMixin, WaitingMixin, Base
 
     def _remembered(self, sandbox: bool, context: Context) -> tuple[Memory | None, dict[str, Cap | None]]:
         """Return the memory, and the imports that have reserved mails, with their caps; ``None`` if none has."""
-        results = [result for result in self._audience_results(context) if result.get("memory_task")]
+        results = [result for result in self._audience_results(context) if result.get("memory_tasks")]
         if sandbox or self.only_save or not results:
             return None, {}
         from airflow_provider_mail._audience.memory import Cap, Memory
@@ -260,7 +260,7 @@ class MailCreateCampaignOperator(MailLineage, SendGuardMixin, WaitingMixin, Base
         if (memory := Memory.configured()) is None:
             raise MailConfigError("[mail] memory_conn_id: is not set, and the import of the audience had a memory")
         memory.check()
-        caps = {result["memory_task"]: result["memory_at_most"] for result in results}
+        caps = {task: result["memory_at_most"] for result in results for task in result["memory_tasks"]}
         return memory, {task: cap and Cap(*cap) for task, cap in caps.items()}
 
     def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> dict[str, Any]:

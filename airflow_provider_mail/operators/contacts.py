@@ -160,7 +160,7 @@ class MailImportContactsOperator(BaseContactImportOperator):
 
     def _names(self, first: Mapping[str, Any] | Sequence[Any]) -> list[str]:
         if isinstance(first, Mapping):
-            return list(first if self.columns is None else dict.fromkeys([*self.columns, *self._consent_columns()]))
+            return list(first if self.columns is None else dict.fromkeys([*self.columns, *self._unsent_columns()]))
         if self.column_names is None:
             raise AirflowFailException("column_names: needed when contacts are lists and not dictionaries")
         return list(self.column_names)

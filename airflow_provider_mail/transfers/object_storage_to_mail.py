@@ -189,7 +189,7 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
             delimiter=given.delimiter or named_delimiter,
             escape=given.escape,
             column_names=given.column_names,
-            wanted=None if self.columns is None else [*dict.fromkeys([*self.columns, *self._consent_columns()])],
+            wanted=None if self.columns is None else [*dict.fromkeys([*self.columns, *self._unsent_columns()])],
             size=self.chunk_size,
         )
         check_form(form)

@@ -1,46 +1,52 @@
-"""Send a campaign to a few people first: to the others when the counts are good, or in the version that did better."""
+"""Send a campaign to a few people first: to the others when the counts are good, day by day, in the version that did
+better, or at the local time of each.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 from airflow.sdk import TaskGroup, task
 
 from airflow_provider_mail._task.checks import checked
-from airflow_provider_mail._task.rules import FUNCTION, MAPPING, STAGES, TEXT, choice, number
+from airflow_provider_mail._task.division import Stages, TimeZones
+from airflow_provider_mail._task.rules import IMPORT, LOCAL_TIME, MAPPING, RAMP, STAGES, TEXT, ZONE, choice, number
 from airflow_provider_mail._task.waiting import DEFERRABLE
 from airflow_provider_mail.operators._contact_import import BaseContactImportOperator
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.compare import MailCompareCampaignsOperator
 from airflow_provider_mail.sensors.gate import MailStatsGateSensor
 from airflow_provider_mail.sensors.stats import MailStatsSettledSensor
-from airflow_provider_mail.stages import Stage, divide
+from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context
 
     from airflow_provider_mail._task.staged_plan import StagedPlan
 
-__all__ = ["AbSend", "StagedSend", "ab_send", "staged_send"]
+__all__ = ["AbSend", "LocalTimeSend", "StagedSend", "ab_send", "local_time_send", "staged_send"]
 
 OnChangedPlan: TypeAlias = Literal["fail", "mail_others"]
 """What to do when a stage was sent by a plan that is no longer that of the DAG file."""
+
+DAY = timedelta(days=1)
+
+_TOMORROW = "{{ (dag_run.run_after + macros.timedelta(days=1)).strftime('%Y-%m-%d') }}"
 
 
 class StagedSend(NamedTuple):
     """The tasks of a campaign that is sent in stages, for the tasks before and between them.
 
     :param group: the task group that has all of them.
-    :param imports: the tasks that import the people, by stage.
-    :param check: the task after them, which makes the plan, and fails if a person would be left out or mailed twice.
+    :param check: the task that makes the plan, and fails if a person would be left out or mailed twice.
     :param sends: the tasks that create the campaigns and wait for them, by stage.
     :param gates: the gates, by the stage whose counts they judge.
     :param sent: the last task, which fails if a person of the source was not mailed.
     """
 
     group: TaskGroup
-    imports: Mapping[str, BaseContactImportOperator]
     check: Any
     sends: Mapping[str, MailCreateCampaignOperator]
     gates: Mapping[str, MailStatsGateSensor]
@@ -48,14 +54,15 @@ class StagedSend(NamedTuple):
 
 
 @checked(
-    group_id=TEXT, stages=STAGES, import_stage=FUNCTION, campaign=MAPPING, gate=MAPPING, seed=TEXT,
+    group_id=TEXT, stages=STAGES, ramp=RAMP, import_task=IMPORT, campaign=MAPPING, gate=MAPPING, seed=TEXT,
     on_changed_plan=choice("fail", "mail_others"),
 )  # fmt: skip
 def staged_send(
     *,
     group_id: str = "staged_send",
-    stages: Mapping[str, float],
-    import_stage: Callable[[Stage], BaseContactImportOperator],
+    stages: Mapping[str, float] | None = None,
+    ramp: Sequence[int] | None = None,
+    import_task: BaseContactImportOperator,
     mail_name: str,
     campaign: Mapping[str, Any],
     gate: Mapping[str, Any],
@@ -65,24 +72,29 @@ def staged_send(
 ) -> StagedSend:
     """Make the tasks that send a campaign in stages, inside a DAG.
 
-    All audiences are imported before a mail is sent. Then ``check`` makes the plan: the lists of each stage, without
-    the people whom existing campaigns of the run have reached, so that a group that is cleared mails nobody twice and
-    leaves nobody out. It fails if a person would be. Then each stage is sent and waited for, and its gate lets the next
-    one go out. At last, ``sent`` compares whom the campaigns were sent to with the source.
+    The people of each stage are imported to a list of its own before a mail is sent. Then ``check`` makes the plan: the
+    lists of each stage, without the people whom existing campaigns of the run have reached, so that tasks that are
+    cleared mail nobody twice and leave nobody out. It fails if a person would be. Then each stage is sent and waited
+    for, and its gate lets the next one go out. At last, ``sent`` compares whom the campaigns were sent to with the
+    source.
 
-    The tasks are ``check``, ``sent``, and for each stage that of ``import_stage``, ``send_<stage>`` and, but for the
-    last, ``gate_<stage>``. To let a person decide before the first stage, put the tasks in between, such as
-    ``staged.check >> preflight >> approve >> staged.sends["canary"]``.
+    The tasks are ``check``, ``sent``, and for each stage ``send_<stage>`` and, but for the last, ``gate_<stage>``. To
+    let a person decide before the first stage, put the tasks in between, such as ``staged.check >> preflight >> approve
+    >> staged.sends["canary"]``.
 
     :param group_id: the id of the task group. Default: ``staged_send``.
     :param stages: for each stage, in their order, the share of all people who have got the mail after it, such as
-        ``{"canary": 0.01, "early": 0.1, "rest": 1}``.
-    :param import_stage: called with each stage; returns the task that imports its people, with an id and a
-        ``list_name`` of its own, and ``exact_audience=True``. Each of these tasks reads the whole source and imports
-        its stage.
+        ``{"canary": 0.01, "early": 0.1, "rest": 1}``. Give this or ``ramp``.
+    :param ramp: for each day the largest number of people who are mailed on it, such as ``[2_000, 5_000, *[10_000] *
+        20]``. The stages are called ``day_1``, ``day_2`` and so on. Each is sent a day after the one before it, by the
+        clocks of the DAG's time zone, or later. A day for which nobody is left is skipped; if the days are too few,
+        nobody is mailed.
+    :param import_task: the task that imports the people, with a ``list_name`` and ``exact_audience=True``. Each stage
+        gets a list of its own.
     :param mail_name: the name of the campaign. That of a stage has the name of the stage behind it. It may be a
         template.
-    :param campaign: further arguments of ``MailCreateCampaignOperator``, without lists.
+    :param campaign: further arguments of ``MailCreateCampaignOperator``, without lists. A ``send_date`` is that of the
+        first day of a ``ramp``.
     :param gate: arguments of ``MailStatsGateSensor``, without ``mail_name``.
     :param seed: divides the people in another way; it may be a template. Default: ``mail_name``, so that each campaign
         begins with other people.
@@ -90,36 +102,39 @@ def staged_send(
         stages or another seed: ``fail`` before anybody else is mailed, or ``mail_others``, everybody whom no stage has
         reached. Default: ``fail``.
     :param deferrable: wait in the triggerer, without a worker slot. Default: ``[operators] default_deferrable``.
-    :raises ValueError: naming the stage that is wrong, or a task of ``import_stage`` does not import all rows.
+    :raises ValueError: naming the stage that is wrong, or ``import_task`` does not import all rows.
     """
+    if (stages is None) == (ramp is None):
+        raise ValueError("stages, ramp: give one of them: shares of all people, or numbers of people for each day")
+    sizes = None if ramp is None else {f"day_{day}": size for day, size in enumerate(ramp, 1)}
+    division = Stages(stages or {}, mail_name if seed is None else seed, sizes)
     with TaskGroup(group_id) as group:
-        tasks = _Stages(import_stage, stages, seed, mail_name, campaign, on_changed_plan)
-        imports, check = tasks.imports, tasks.check
-        before: Any = check
+        tasks = _Stages(import_task, division, mail_name, campaign, on_changed_plan)
+        before: Any = tasks.check
         sends: dict[str, MailCreateCampaignOperator] = {}
         gates: dict[str, MailStatsGateSensor] = {}
-        for name in imports:
+        for name in division.names:
             sends[name] = tasks.send_task(f"send_{name}", name, {"deferrable": deferrable, **campaign})
             before >> sends[name]
             before = sends[name]
-            if len(sends) < len(imports):
+            if len(sends) < len(division.names):
                 gates[name] = before = MailStatsGateSensor(
                     task_id=f"gate_{name}",
                     mail_name=_sent_name(sends[name]),
                     **{"deferrable": deferrable, **_connection_of(campaign), **gate},
                 )
                 sends[name] >> before
-        sent = tasks.sent_task()
+        # Stages without people are skipped.
+        sent = tasks.sent_task({name: send.task_id for name, send in sends.items()}, trigger_rule="none_failed")
         before >> sent
-    return StagedSend(group, imports, check, sends, gates, sent)
+    return StagedSend(group, tasks.check, sends, gates, sent)
 
 
 class AbSend(NamedTuple):
     """The tasks of an A/B test, for the tasks before and between them.
 
     :param group: the task group that has all of them.
-    :param imports: the tasks that import the people, by ``a``, ``b`` and ``rest``.
-    :param check: the task after them, which makes the plan, and fails if a person would be left out or mailed twice.
+    :param check: the task that makes the plan, and fails if a person would be left out or mailed twice.
     :param sends: the tasks that send the versions ``a`` and ``b`` to their part.
     :param compare: the task that decides which did better.
     :param choose: the task that skips one of ``rest``.
@@ -128,7 +143,6 @@ class AbSend(NamedTuple):
     """
 
     group: TaskGroup
-    imports: Mapping[str, BaseContactImportOperator]
     check: Any
     sends: Mapping[str, MailCreateCampaignOperator]
     compare: MailCompareCampaignsOperator
@@ -138,7 +152,7 @@ class AbSend(NamedTuple):
 
 
 @checked(
-    group_id=TEXT, test_fraction=number(1e-6, 1 - 1e-6), import_stage=FUNCTION, campaign=MAPPING,
+    group_id=TEXT, test_fraction=number(1e-6, 1 - 1e-6), import_task=IMPORT, campaign=MAPPING,
     version_a=MAPPING, version_b=MAPPING, wait=MAPPING, compare=MAPPING, seed=TEXT,
     on_changed_plan=choice("fail", "mail_others"),
 )  # fmt: skip
@@ -146,7 +160,7 @@ def ab_send(
     *,
     group_id: str = "ab_send",
     test_fraction: float = 0.2,
-    import_stage: Callable[[Stage], BaseContactImportOperator],
+    import_task: BaseContactImportOperator,
     mail_name: str,
     campaign: Mapping[str, Any],
     version_a: Mapping[str, Any],
@@ -159,10 +173,10 @@ def ab_send(
 ) -> AbSend:
     """Make the tasks that send two versions of a campaign to a part of the people, and the better one to all others.
 
-    All audiences are imported before a mail is sent, and ``check`` makes the plan, as in :func:`staged_send`. Both
+    The people are imported before a mail is sent, and ``check`` makes the plan, as in :func:`staged_send`. Both
     versions are sent, each to one half of ``test_fraction``; their counts are read at the same age and compared.
 
-    The tasks are those of ``import_stage``, ``check``, ``send_a``, ``send_b``, ``counts_a``, ``counts_b``, ``compare``,
+    The tasks are ``check``, ``send_a``, ``send_b``, ``counts_a``, ``counts_b``, ``compare``,
     ``choose``, ``send_rest_a``, ``send_rest_b`` and ``sent``, which compares whom the campaigns were sent to with the
     source. The last two campaigns have one
     name, so that the service has at most one of them, also if the comparison is repeated with later counts.
@@ -170,7 +184,7 @@ def ab_send(
     :param group_id: the id of the task group. Default: ``ab_send``.
     :param test_fraction: the share of all people in the test, above 0 and below 1. Default: 0.2, a tenth for each
         version.
-    :param import_stage: called with the stages ``a``, ``b`` and ``rest``; as in :func:`staged_send`.
+    :param import_task: as in :func:`staged_send`.
     :param mail_name: the name of the campaign. That of a stage has ``a``, ``b`` or ``rest`` behind it. It may be a
         template.
     :param campaign: further arguments of ``MailCreateCampaignOperator`` for all campaigns, without lists.
@@ -183,7 +197,7 @@ def ab_send(
     :param seed: divides the people in another way; it may be a template. Default: ``mail_name``.
     :param on_changed_plan: as in :func:`staged_send`. Default: ``fail``.
     :param deferrable: wait in the triggerer, without a worker slot. Default: ``[operators] default_deferrable``.
-    :raises ValueError: naming the argument that is wrong, or a task of ``import_stage`` does not import all rows.
+    :raises ValueError: naming the argument that is wrong, or ``import_task`` does not import all rows.
     """
     from airflow.providers.standard.operators.python import BranchPythonOperator
 
@@ -191,8 +205,9 @@ def ab_send(
     campaign = {"deferrable": deferrable, **campaign}
     versions = {"a": {**campaign, **version_a}, "b": {**campaign, **version_b}}
     with TaskGroup(group_id) as group:
-        tasks = _Stages(import_stage, shares, seed, mail_name, campaign, on_changed_plan)
-        imports, check = tasks.imports, tasks.check
+        division = Stages(shares, mail_name if seed is None else seed)
+        tasks = _Stages(import_task, division, mail_name, campaign, on_changed_plan)
+        check = tasks.check
         sends: dict[str, MailCreateCampaignOperator] = {}
         counts: dict[str, MailStatsSettledSensor] = {}
         for name, version in versions.items():
@@ -213,7 +228,7 @@ def ab_send(
         )
         sent = tasks.sent_task(trigger_rule="none_failed_min_one_success")
         choose >> list(rest.values()) >> sent
-    return AbSend(group, imports, check, sends, comparison, choose, rest, sent)
+    return AbSend(group, check, sends, comparison, choose, rest, sent)
 
 
 def _choose(comparison: Mapping[str, Any], task_ids: Mapping[str, str]) -> str:
@@ -237,49 +252,158 @@ def _connection_of(campaign: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in campaign.items() if name == "mail_conn_id"}
 
 
+class LocalTimeSend(NamedTuple):
+    """The tasks of a campaign that is sent at the local time of each person, for the tasks before and between them.
+
+    :param group: the task group that has all of them.
+    :param check: the task after the import, which makes the plan.
+    :param sends: the mapped task that creates the campaigns and waits for them.
+    :param sent: the last task, which fails if a person of the source was not mailed.
+    """
+
+    group: TaskGroup
+    check: Any
+    sends: Any
+    sent: Any
+
+
+@checked(
+    group_id=TEXT, import_task=IMPORT, campaign=MAPPING, send_time=LOCAL_TIME, send_day=TEXT, time_zone_column=TEXT,
+    default_time_zone=ZONE,
+)  # fmt: skip
+def local_time_send(
+    *,
+    group_id: str = "local_time_send",
+    import_task: BaseContactImportOperator,
+    mail_name: str,
+    campaign: Mapping[str, Any],
+    send_time: time,
+    send_day: str = _TOMORROW,
+    time_zone_column: str,
+    default_time_zone: str = "UTC",
+    deferrable: bool = DEFERRABLE,
+) -> LocalTimeSend:
+    """Make the tasks that send a campaign at the local time of each person, inside a DAG.
+
+    The people of each time zone are imported to a list of its own. Then ``check`` makes the plan: a campaign for each
+    moment at which it is ``send_time`` in one or more zones, which the service sends at that moment. ``send``, a mapped
+    task, creates them and waits for them, and ``sent`` compares whom they were sent to with the source. Tasks that are
+    cleared mail nobody twice.
+
+    On a day of a change of the clocks, a time that exists twice is the first of the two, and one that does not exist
+    is as much later as the clocks are set forward.
+
+    :param group_id: the id of the task group. Default: ``local_time_send``.
+    :param import_task: the task that imports the people, with a ``list_name`` and ``exact_audience=True``.
+    :param mail_name: the name of the campaign. That of a moment has the moment behind it. It may be a template.
+    :param campaign: further arguments of ``MailCreateCampaignOperator``, without lists and ``send_date``.
+    :param send_time: the local time, such as ``datetime.time(9)``.
+    :param send_day: the local day, ``YYYY-MM-DD``, which begins up to 14 hours before that of UTC; it may be a
+        template. Where the time has passed already, the mail is sent on the next day on which it has not. Default: the
+        day after that on which the run is due, in UTC.
+    :param time_zone_column: the column of the source with the name of the time zone, such as ``Europe/Berlin``. It is
+        not imported, unless ``columns`` of the import names it.
+    :param default_time_zone: the zone of people without a valid one. Default: ``UTC``.
+    :param deferrable: wait in the triggerer, without a worker slot. Default: ``[operators] default_deferrable``.
+    :raises ValueError: naming the argument that is wrong, or ``import_task`` does not import all rows.
+    """
+    if "send_date" in campaign:
+        raise ValueError("campaign: not with send_date, which follows from send_time and send_day")
+    _divide(import_task, TimeZones(time_zone_column, default_time_zone))
+    plan = {
+        **_connection_of({"mail_conn_id": "mail_default", **campaign}),
+        "result": import_task.output,
+        "mail_name": mail_name,
+        "division": {"time_zone_column": time_zone_column, "default_time_zone": default_time_zone},
+        "send_time": f"{send_time:%H:%M:%S}",
+        "send_day": send_day,
+    }
+    with TaskGroup(group_id) as group:
+        check: Any = task(task_id="check")(make_plan)(plan)
+        sends = MailCreateCampaignOperator.partial(
+            task_id="send", wait_for_completion=True, adopt_older=True, **{"deferrable": deferrable, **campaign}
+        ).expand_kwargs(check)
+        sent: Any = task(task_id="sent")(check_sent)({**plan, "campaigns": check})
+        sends >> sent
+    return LocalTimeSend(group, check, sends, sent)
+
+
+class _StageCampaign(MailCreateCampaignOperator):
+    """Creates the campaign of a stage, as the plan says: not for nobody, and in a ramp a day after the one before."""
+
+    custom_operator_name = MailCreateCampaignOperator.__name__
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        (plan,) = self._audience_results(context)
+        if plan["is_empty"]:
+            raise AirflowSkipException("nobody is left for this stage")
+        with self.mail_errors():
+            due = self._day_after(plan["a_day_after"], context)
+            if due is not None:
+                self.send_date = due if due > self.hook.get_conn().service_clock.latest() else None
+        return super().execute(context)
+
+    def _day_after(self, mail_names: Sequence[str], context: Context) -> datetime | None:
+        """Return when it is a day after the last of some campaigns was sent; ``None`` if there is none."""
+        from airflow_provider_mail.api.campaigns import find_campaign, find_rewritten
+
+        client = self.hook.get_conn()
+        lookups = (find(client, name) for name in reversed(mail_names) for find in (find_campaign, find_rewritten))
+        campaign = next(filter(None, lookups), None)
+        if campaign is None:
+            return None
+        if campaign.send_by_date_time is None:
+            raise AirflowFailException(
+                f"ramp: the service does not show when campaign {campaign.mail_name!r} was sent (sendByDateTime), so "
+                "it is not known when a day has passed. Nothing was sent"
+            )
+        # The same time on the next day: a day may have 23 or 25 hours.
+        return (campaign.send_by_date_time.astimezone(context["dag"].timezone) + DAY).astimezone(UTC)
+
+
+def _divide(import_task: BaseContactImportOperator, division: Stages | TimeZones) -> None:
+    """Let an import make a list for each part of the people."""
+    if import_task.changes_only or not import_task.exact_audience:
+        raise ValueError(
+            "import_task: the task must import all rows into lists of this run: set exact_audience=True, and leave "
+            "out changes_only"
+        )
+    if import_task.division is not None:
+        raise ValueError(
+            f"import_task: task {import_task.task_id!r} is that of another group: each needs an import of its own"
+        )
+    import_task.division = division
+
+
 class _Stages:
-    """The imports of the stages, and the tasks around the campaigns.
+    """The plan of the stages, and the tasks around the campaigns.
 
     :param campaign: the arguments of all campaigns; the connection is taken from them.
     """
 
     def __init__(
         self,
-        import_stage: Callable[[Stage], BaseContactImportOperator],
-        shares: Mapping[str, float],
-        seed: str | None,
+        import_task: BaseContactImportOperator,
+        division: Stages,
         mail_name: str,
         campaign: Mapping[str, Any],
         on_changed_plan: OnChangedPlan,
     ) -> None:
-        seed = mail_name if seed is None else seed
-        self.imports: dict[str, BaseContactImportOperator] = {}
-        for stage in divide(shares, seed):
-            self.imports[stage.name] = imports = import_stage(stage)
-            if not isinstance(imports, BaseContactImportOperator):
-                raise ValueError(
-                    "import_stage: must return the task that imports the people of a stage, not "
-                    f"{type(imports).__name__}. Write import_stage=lambda stage: SqlToMailContactsOperator(...)"
-                )
-            if imports.changes_only or not imports.exact_audience:
-                raise ValueError(
-                    "import_stage: the task must import all rows into a list of this run: set exact_audience=True, and "
-                    "leave out changes_only"
-                )
-            imports.stage = stage
+        _divide(import_task, division)
         self._mail_name = mail_name
+        stages = {"stages": dict(division.shares)} if division.sizes is None else {"ramp": [*division.sizes.values()]}
         self._plan = {
-            "mail_conn_id": campaign.get("mail_conn_id", "mail_default"),
-            "results": {name: imports.output for name, imports in self.imports.items()},
-            "mail_names": {name: f"{mail_name} {name}" for name in self.imports},
-            "division": {"seed": seed, "shares": dict(shares)},
+            **_connection_of({"mail_conn_id": "mail_default", **campaign}),
+            "result": import_task.output,
+            "mail_name": mail_name,
+            "division": {**stages, "seed": division.seed},
             "mail_others": on_changed_plan == "mail_others",
         }
         self.check: Any = task(task_id="check")(make_plan)(self._plan)
 
     def send_task(self, task_id: str, stage: str, campaign: Mapping[str, Any]) -> MailCreateCampaignOperator:
         """Return the task that sends a campaign to a stage, with the lists of the plan."""
-        return MailCreateCampaignOperator(
+        return _StageCampaign(
             task_id=task_id,
             mail_name=f"{self._mail_name} {stage}",
             # It is this run's if it was sent to the lists of the plan, also if the task had another name before.
@@ -289,20 +413,23 @@ class _Stages:
             **campaign,
         )
 
-    def sent_task(self, **options: Any) -> Any:
-        """Return the task that compares whom the campaigns were sent to with the source."""
-        return task(task_id="sent", **options)(check_sent)(self._plan)
+    def sent_task(self, send_ids: Mapping[str, str] | None = None, **options: Any) -> Any:
+        """Return the task that compares whom the campaigns were sent to with the source.
+
+        :param send_ids: the ids of the tasks that send each stage: if one was skipped, so is this one.
+        """
+        return task(task_id="sent", **options)(check_sent)({**self._plan, "send_ids": send_ids or {}})
 
 
-def make_plan(plan: Mapping[str, Any], **context: Any) -> dict[str, Any]:
-    """Make the plan of the stages before the first mail; every task after it, and every clear, works from it.
+def make_plan(plan: Mapping[str, Any], **context: Any) -> Any:
+    """Make the plan before the first mail; every task after it, and every clear, works from it.
 
-    :param plan: the arguments of :class:`~airflow_provider_mail._task.staged_plan.StagedPlan`.
-    :return: the number of rows that the source has, and how many of them were ``accepted``, ``rejected`` and
-        ``suppressed``; and ``stages``, the lists of each stage.
+    :param plan: the arguments of :class:`~airflow_provider_mail._task.staged_plan.StagedPlan` or ``LocalTimePlan``.
+    :return: the number of rows that the source has, and what became of them; and ``stages``, whom each is sent to. Or
+        the arguments of each campaign at a local time.
     :raises AirflowFailException: people would be left out or mailed twice. Nobody else was mailed.
     """
-    return _staged_plan(plan, context).make(cast("Context", context))
+    return _plan_of(plan, context).make(cast("Context", context))
 
 
 def check_sent(plan: Mapping[str, Any], **context: Any) -> dict[str, Any]:
@@ -311,12 +438,13 @@ def check_sent(plan: Mapping[str, Any], **context: Any) -> dict[str, Any]:
     :return: the number of rows by what became of them, and ``mailed``, the number of mails that were sent.
     :raises AirflowFailException: people of the source were not mailed, or a campaign does not exist any more.
     """
-    return _staged_plan(plan, context).check_sent()
+    return _plan_of(plan, context).check_sent(cast("Context", context))
 
 
-def _staged_plan(plan: Mapping[str, Any], context: Mapping[str, Any]) -> StagedPlan:
+def _plan_of(plan: Mapping[str, Any], context: Mapping[str, Any]) -> StagedPlan:
     from airflow_provider_mail._audience.compared import list_owner
-    from airflow_provider_mail._task.staged_plan import StagedPlan
+    from airflow_provider_mail._task.staged_plan import LocalTimePlan, StagedPlan
 
     dag = context["task"].dag
-    return StagedPlan(**plan, other_tasks={list_owner(dag.dag_id, task_id) for task_id in dag.task_ids})
+    kind = LocalTimePlan if "send_time" in plan else StagedPlan
+    return kind(**plan, other_tasks={list_owner(dag.dag_id, task_id) for task_id in dag.task_ids})

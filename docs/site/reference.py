@@ -31,7 +31,7 @@ SECTIONS = {
         "links",
         "retry_policy",
     ),
-    "Safe sending": ("stages", "send_window", "hold"),
+    "Safe sending": ("send_window", "hold"),
     "Client and requests": "api",
     "Source for dlt": "dlt_source",
     "Emulator": EMULATOR,

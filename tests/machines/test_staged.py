@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 
 from airflow_provider_mail.hold import FRESH_SECONDS
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
-from airflow_provider_mail.stages import Stage
 from airflow_provider_mail.utils.staged_send import ab_send, staged_send
 from mail_emulator import Emulator
 from tests.machines import AT_ANY_REQUEST, UNCLEAR, happening, start
@@ -43,11 +42,9 @@ FAULTS = st.lists(
 )
 
 
-def importing(people: Sequence[str]) -> Callable[[Stage], MailImportContactsOperator]:
-    return lambda stage: MailImportContactsOperator(
-        task_id=f"people_{stage.name}", contacts=[{"email": person} for person in people],
-        list_name=f"all {stage.name}", exact_audience=True,
-    )  # fmt: skip
+def importing(people: Sequence[str]) -> MailImportContactsOperator:
+    contacts = [{"email": person} for person in people]
+    return MailImportContactsOperator(task_id="people", contacts=contacts, list_name="all", exact_audience=True)
 
 
 @functools.cache
@@ -59,7 +56,7 @@ def staged(
     arguments = {"mail_name": "spring", "campaign": CAMPAIGN, "gate": gate, **arguments}
     stages = dict(zip(names, (first, *[*STAGES.values()][-len(names) + 1 :]), strict=True))
     with DAG("staged", schedule=None) as dag:
-        staged_send(stages=stages, import_stage=importing(people), **arguments)
+        staged_send(stages=stages, import_task=importing(people), **arguments)
     return dag
 
 
@@ -184,7 +181,7 @@ def ab_test(
 ) -> DAG:
     with DAG("ab", schedule=None) as dag:
         ab_send(
-            test_fraction=fraction, import_stage=importing(people), campaign=CAMPAIGN,
+            test_fraction=fraction, import_task=importing(people), campaign=CAMPAIGN,
             version_a={}, version_b={"subject": "Hello"},
             wait={"max_age": 60, "poke_interval": 30},
             compare={"min_sent": 1, "confidence": 0.999, "on_no_difference": winner},

@@ -36,7 +36,11 @@ class FlowTries(Tries):
         self._ti = FlowTaskInstance(task_id, dag_id=dag.dag_id)
         self._ti.xcoms = xcoms
         self._ti.pushed = xcoms[task_id] = {}
-        self.environment = _environment(dag)
+        self.dag = dag
+
+    @property
+    def environment(self) -> Any:
+        return _environment(self.dag)
 
     skipped: Collection[str] = ()
     """The tasks that a branch has skipped."""
@@ -68,7 +72,7 @@ class FlowTries(Tries):
 
     def _context(self, operator: BaseOperator) -> Any:
         now = datetime.now(UTC)
-        return super()._context(operator) | {"data_interval_start": now, "data_interval_end": now}
+        return super()._context(operator) | {"data_interval_start": now, "data_interval_end": now, "dag": self.dag}
 
     def _prepare(self, operator: BaseOperator, context: Any) -> None:
         operator.render_template_fields(context, self.environment)
@@ -76,7 +80,7 @@ class FlowTries(Tries):
 
 
 class FlowRun:
-    """One run of a DAG with the trigger rules of `ab_send`.
+    """One run of a DAG with the trigger rules of staged mail, and one mapped task at most.
 
     :param most: number of tries that each task has.
     """
@@ -86,6 +90,8 @@ class FlowRun:
         self._emulator = emulator
         self._xcoms: dict[str, dict[str, Any]] = {}
         self.tries: dict[str, FlowTries] = {}
+        self.mapped: list[FlowTries] = []
+        """The instances of the mapped task."""
         self.clear(dag)
 
     @property
@@ -104,9 +110,9 @@ class FlowRun:
             task.task_id: before.get(task.task_id) or FlowTries(self._emulator, dag, task.task_id, self._xcoms)
             for task in self._tasks
         }
-        for tries in self.tries.values():
+        for tries in (*self.tries.values(), *self.mapped):
             tries.state = "none"
-            tries.environment = _environment(dag)
+            tries.dag = dag
 
     def run(self, run_task: Callable[[FlowTries, Callable[[], BaseOperator], int], object] = FlowTries.run_all) -> None:
         """Run every task that has not succeeded, after those before it, as if they had been cleared.
@@ -114,6 +120,9 @@ class FlowRun:
         :param run_task: runs the tries of a task.
         """
         for task in self._tasks:
+            if task.is_mapped:
+                self._run_mapped(task)
+                continue
             tries = self.tries[task.task_id]
             if tries.state == "success":
                 continue
@@ -122,13 +131,31 @@ class FlowRun:
             if states - {"success", "skipped"}:
                 tries.state = "upstream_failed"
                 continue
-            is_skipped = states == {"skipped"} if task.trigger_rule != "all_success" else "skipped" in states
+            is_skipped = "skipped" in states and task.trigger_rule == "all_success"
+            is_skipped = is_skipped or (states == {"skipped"} and task.trigger_rule != "none_failed")
             if is_skipped or any(task.task_id in one.skipped for one in before):
                 tries.state = "skipped"
                 continue
             if tries.number:
                 tries.clear()
             run_task(tries, task.prepare_for_execution, self._most)
+
+    def _run_mapped(self, task: Any) -> None:
+        """Run the instances of a task that is mapped over the list that another one has returned."""
+        whole, source = self.tries[task.task_id], task.expand_input.value.operator.task_id
+        if self.tries[source].state != "success":
+            whole.state = "upstream_failed"
+            return
+        arguments = self.tries[source].xcoms[RESULT]
+        for number in range(len(self.mapped), len(arguments)):
+            self.mapped.append(FlowTries(self._emulator, whole.dag, f"{task.task_id}[{number}]", self._xcoms))
+        for tries, values in zip(self.mapped, arguments, strict=False):
+            if tries.state != "success":
+                if tries.number:
+                    tries.clear()
+                tries.run_all(functools.partial(task.unmap, values), self._most)
+        ends = {tries.state for tries in self.mapped[: len(arguments)]}
+        whole.state = "success" if ends <= {"success"} else "failed"
 
 
 @functools.cache

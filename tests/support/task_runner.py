@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from airflow.sdk import DAG
 
 FAILED = {"failed", "upstream_failed"}
-ALL_SUCCESS, ALL_DONE, ONE_SUCCESS = "all_success", "all_done", "none_failed_min_one_success"
+ALL_SUCCESS, ALL_DONE, NONE_FAILED = "all_success", "all_done", "none_failed"
+ONE_SUCCESS = "none_failed_min_one_success"
 MOST_SECONDS = 60
 """The longest wait for a retry or a reschedule; a longer one is a mistake in the test."""
 
@@ -59,8 +60,8 @@ def run_tasks(
 
     As in a deployment, and not as in `dag.test()`, a deferred task gets its own kwargs beside the event, and a trigger
     that fails makes its task fail, which may be retried. Timeouts of deferrals are not watched. There are no mapped
-    tasks, no assets, no callbacks of the DAG and no trigger rules but `all_success`, `all_done` and
-    `none_failed_min_one_success`: a run in Airflow is for these.
+    tasks, no assets, no callbacks of the DAG and no trigger rules but `all_success`, `all_done`,
+    `none_failed` and `none_failed_min_one_success`: a run in Airflow is for these.
 
     :param logical_date: of the run, and through the timetable its data interval. Default: none, as of a run that an
         asset or the API starts.
@@ -160,7 +161,7 @@ class TaskRunner:
 def _check(dag: DAG) -> None:
     """Refuse what is not done here, and see that the DAG can be stored, as the DAG processor does."""
     unsupported = [task.task_id for task in dag.tasks if task.is_mapped or task.is_setup or task.is_teardown]
-    rules = {task.trigger_rule for task in dag.tasks} - {ALL_SUCCESS, ALL_DONE, ONE_SUCCESS}
+    rules = {task.trigger_rule for task in dag.tasks} - {ALL_SUCCESS, ALL_DONE, NONE_FAILED, ONE_SUCCESS}
     if unsupported or rules or dag.on_failure_callback or dag.on_success_callback:
         raise NotImplementedError("run this DAG with `run_in_airflow`")
     dag.validate()

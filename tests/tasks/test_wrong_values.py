@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
 import pytest
@@ -13,10 +13,9 @@ from airflow.sdk import DAG
 from airflow_provider_mail.arguments import Brakes, ChangesOnly, Consent, FileFormat, Rejects, Suppress
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.send_window import SendWindow
-from airflow_provider_mail.stages import Stage, divide
 from airflow_provider_mail.transfers.key_ranges import key_ranges
 from airflow_provider_mail.triggers.campaigns import MailCampaignEventTrigger
-from airflow_provider_mail.utils.staged_send import ab_send, staged_send
+from airflow_provider_mail.utils.staged_send import ab_send, local_time_send, staged_send
 from airflow_provider_mail.version_compat import AirflowFailException
 from tests.tasks.test_operators import NEEDED
 
@@ -27,22 +26,17 @@ WRONG: list[Any] = [
 """Each is wrong for most arguments; the first one for all."""
 
 
-def importing(stage: Stage) -> MailImportContactsOperator:
-    contacts = [{"email": "a@example.com"}]
-    return MailImportContactsOperator(task_id=stage.name, list_name=stage.name, contacts=contacts, exact_audience=True)
-
-
 CAMPAIGN = {"subject": "a", "content": "<p>a</p>", "sender_mail": "news@example.com"}
-STAGED = {"import_stage": importing, "mail_name": "a", "campaign": CAMPAIGN}
+STAGED = {"import_task": None, "mail_name": "a", "campaign": CAMPAIGN}
 CALLED: dict[Callable[..., Any], dict[str, Any]] = {
     **{call: {} for call in (Brakes, ChangesOnly, FileFormat, MailCampaignEventTrigger, Rejects, SendWindow)},
     Suppress: {"table": "a"},
     Consent: {"column": "a", "yes": ["1"]},
-    divide: {"shares": {"a": 1}, "seed": "a"},
     key_ranges: {"sql_conn_id": "crm", "sql": "SELECT 1", "key": "1", "ranges": 2},
     staged_send: STAGED | {"stages": {"canary": 0.1, "rest": 1}, "gate": {"max_bounce": 0.1}},
     ab_send: STAGED
     | {"version_a": {"subject": "a"}, "version_b": {"subject": "b"}, "wait": {"max_age": 5}, "compare": {}},
+    local_time_send: STAGED | {"send_time": time(9), "time_zone_column": "tz"},
     **NEEDED,
 }
 """Everything that takes arguments, with the smallest ones; not `MailNotifier`, which leaves out what it cannot use."""
@@ -51,14 +45,24 @@ CHECKED_BY_OTHERS: tuple[tuple[Any, set[str]], ...] = (
     # The arguments of tasks, which these report.
     (staged_send, {"campaign", "gate", "group_id"}),
     (ab_send, {"campaign", "compare", "group_id", "version_a", "version_b", "wait"}),
+    (local_time_send, {"campaign", "group_id", "send_day"}),
 )
+
+
+def with_import(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments with a task that imports people, which belongs to the DAG, in place of none."""
+    if arguments.get("import_task", "") is not None:
+        return arguments
+    contacts = [{"email": "a@example.com"}]
+    task = MailImportContactsOperator(task_id="people", list_name="a", contacts=contacts, exact_audience=True)
+    return arguments | {"import_task": task}
 
 
 def outcome(call: Callable[..., Any], name: str, arguments: dict[str, Any]) -> str:
     """Return what is wrong with how a call ended; ``rejected`` or ``accepted`` if nothing is."""
     try:
         with DAG("wrong", schedule=None):
-            call(**arguments)
+            call(**with_import(arguments))
     except (ValueError, AirflowFailException) as error:
         return "rejected" if name in str(error) else f"does not name the argument: {error}"
     except Exception as error:
@@ -75,8 +79,6 @@ def test_a_wrong_value_is_an_error_that_names_the_argument(call: Callable[..., A
         if parameter.kind is parameter.VAR_KEYWORD:
             continue
         values = [value for value in WRONG if not (name in of_others and isinstance(value, dict | str))]
-        if name == "import_stage" and call in (ab_send, staged_send):
-            values = [value for value in values if not callable(value)]
         if call is key_ranges:  # The database reports these.
             values = [value for value in values if not isinstance(value, str | list | tuple | dict | set)]
         ends = [outcome(call, name, needed | {name: value}) for value in values]
@@ -89,9 +91,12 @@ def test_a_wrong_value_is_an_error_that_names_the_argument(call: Callable[..., A
 @pytest.mark.parametrize(("arguments", "cure"), [
     ({"stages": {"canary": 1, "rest": 99}}, "rest: the stage before it has the share 1 already, and nobody is left"),
     ({"stages": ["canary", "rest"]}, 'a dictionary with a stage is needed, not list. Write {"canary": 0.01, '),
+    ({"ramp": [1]}, "stages, ramp: give one of them"),
+    ({"stages": None}, "stages, ramp: give one of them"),
+    ({"stages": None, "ramp": [2_000, 500]}, "ramp: day 2 has 500 people, fewer than the day before: a ramp goes up"),
     ({"gate": None}, "gate: a dictionary is needed, such as gate={"),
 ])  # fmt: skip
 def test_how_to_write_it_right(arguments: dict[str, Any], cure: str) -> None:
     with DAG("wrong", schedule=None), pytest.raises(ValueError) as raised:  # noqa: PT011 - compared below
-        staged_send(**CALLED[staged_send] | arguments)
+        staged_send(**with_import(CALLED[staged_send] | arguments))
     assert cure in str(raised.value)

@@ -50,7 +50,7 @@ class AudienceList:
         ``list_name``, which may be another one in each run.
     :param run: digest of the deployment, its DAG and the run.
     :param part: the index of a mapped task. Default: none.
-    :param plan: digest of the plan whose stage is on it. Default: the people are not divided into stages.
+    :param plan: digest of the plan by which people are divided. Default: they are not.
     """
 
     title: str
@@ -72,14 +72,17 @@ class AudienceList:
         part: int | None = None,
         plan: str | None = None,
         prefix: str = "",
+        of_part: str = "",
     ) -> AudienceList:
         """Name the list of a try.
 
+        :param of_part: the name of the part of the people that is on it. Default: all are.
         :param prefix: distinguishes the deployments that use one account; with its separator.
         """
         unnamed = cls(title="", role="excluded", begun_at=begun_at, owner=owner, run=run, part=part, plan=plan)
-        most_bytes = MAX_LIST_NAME_BYTES - len(str(unnamed).encode())
-        title = f"{prefix}{list_name}".encode()[:most_bytes].decode(errors="ignore").rstrip()
+        part_name = of_part and f" {of_part}"
+        most_bytes = MAX_LIST_NAME_BYTES - len(f"{unnamed}{part_name}".encode())
+        title = f"{prefix}{list_name}".encode()[:most_bytes].decode(errors="ignore").rstrip() + part_name
         return replace(unnamed, title=title, role="sent")
 
     @classmethod

@@ -27,12 +27,13 @@ from tests.support.sampling import ALL_FAULTS
 POINTS = 50 if ALL_FAULTS else 5
 """In each task."""
 KILLED = {
-    **{f"people_{stage}": "import" for stage in ("canary", "early", "rest")},
-    **{f"send_{stage}": "create and wait" for stage in ("canary", "early", "rest")},
-    **{f"gate_{stage}": "gate" for stage in ("canary", "early")},
+    "people": "import",
+    **{f"staged_send.send_{stage}": "create and wait" for stage in ("canary", "early", "rest")},
+    **{f"staged_send.gate_{stage}": "gate" for stage in ("canary", "early")},
 }
 TRACED = (
     "operators/_contact_import.py", "operators/_base.py", "operators/campaigns.py",
+    "_audience/compared.py", "_task/division.py",
     "sensors/gate.py", "sensors/stats.py", "_audience/audience.py", "_task/mixin.py", "_task/state.py",
     "_task/waiting.py", "api/_core/transport.py", "api/client.py", "api/flows/campaign_checks.py",
     "api/flows/create_campaign.py", "api/flows/create_once.py", "api/flows/import_contacts.py",
@@ -79,7 +80,7 @@ class Child:
     def __init__(self, emulator: Emulator, clock: Clock, task_id: str, at: int | None) -> None:
         self._service = EmulatorClient(emulator.base_url)
         self._clock = clock
-        self._task_id = f"staged_send.{task_id}"
+        self._task_id = task_id
         self._at = at
         self.lines = 0
         self.was_killed = False
