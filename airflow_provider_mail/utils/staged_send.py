@@ -357,8 +357,9 @@ class _StageCampaign(MailCreateCampaignOperator):
                 f"ramp: the service does not show when campaign {campaign.mail_name!r} was sent (sendByDateTime), so "
                 "it is not known when a day has passed. Nothing was sent"
             )
-        # The same time on the next day: a day may have 23 or 25 hours.
-        return (campaign.send_by_date_time.astimezone(context["dag"].timezone) + DAY).astimezone(UTC)
+        # The same time on the next day: a day may have 23 or 25 hours. A send date has no fractions of a second.
+        due = (campaign.send_by_date_time.astimezone(context["dag"].timezone) + DAY).astimezone(UTC)
+        return due + timedelta(microseconds=-due.microsecond % 1_000_000)
 
 
 def _divide(import_task: BaseContactImportOperator, division: Stages | TimeZones) -> None:
