@@ -314,6 +314,19 @@ def test_an_ab_test(run: Run, account: Emulator, warehouse: SqlDatabase) -> None
     assert warehouse.query("SELECT SUM(sent_count + unsent_count) FROM mail_campaign_stats") == [(10_000,)]
 
 
+def test_a_ramp(run: Run, account: Emulator) -> None:
+    done = run(example("mail_ramp"))
+    assert states(done)["staged_send.sent"] == "success", done.log
+    assert [len(account.campaign_recipients(one["mailName"])) for one in account.campaigns()] == [2_000, 5_000, 3_000]
+
+
+def test_local_times(run_in_airflow: Run, account: Emulator) -> None:
+    done = run_in_airflow(example("mail_local_time"))
+    assert done.state == "success", done.log
+    (campaign,) = account.campaigns()
+    assert len(account.campaign_recipients(campaign["mailName"])) == 10_000
+
+
 def test_an_audience_from_files(run: Run, emulator: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_VAR_MAIL_LAKE", f"file://{tmp_path}")
     folder = tmp_path / "people" / "latest"

@@ -175,14 +175,6 @@ def test_a_ramp_with_too_few_days_mails_nobody(emulator: Emulator) -> None:
     assert [len(found) for found in sent(emulator).values()] == [5, 10, 20, 20, 20, 5]
 
 
-def test_a_service_that_does_not_say_when_it_sent_is_not_guessed(emulator: Emulator) -> None:
-    run = FlowRun(ramp_dag(), emulator, most=1)
-    emulator.change_settings(hidden_campaign_fields=["sendByDateTime"])
-    run.run()
-    assert "does not show when campaign 'spring day_1' was sent" in str(run.tries["staged_send.send_day_2"].error)
-    assert list(sent(emulator)) == ["spring day_1"]
-
-
 def test_people_who_said_no_are_no_change_of_the_source(emulator: Emulator) -> None:
     rows = [{"email": email, "news": "no" if number < 10 else "yes"} for number, email in enumerate(addresses(40))]
     with DAG("ramp", schedule=None) as dag:
