@@ -17,6 +17,7 @@ from airflow_provider_mail._task.waiting import DEFERRABLE
 from airflow_provider_mail.operators._contact_import import BaseContactImportOperator
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.compare import MailCompareCampaignsOperator
+from airflow_provider_mail.sensors.campaigns import MailCampaignSensor
 from airflow_provider_mail.sensors.gate import MailStatsGateSensor
 from airflow_provider_mail.sensors.stats import MailStatsSettledSensor
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
@@ -257,7 +258,7 @@ class LocalTimeSend(NamedTuple):
 
     :param group: the task group that has all of them.
     :param check: the task after the import, which makes the plan.
-    :param sends: the mapped task that creates the campaigns and waits for them.
+    :param sends: the mapped task that creates the campaigns.
     :param sent: the last task, which fails if a person of the source was not mailed.
     """
 
@@ -287,8 +288,8 @@ def local_time_send(
 
     The people of each time zone are imported to a list of its own. Then ``check`` makes the plan: a campaign for each
     moment at which it is ``send_time`` in one or more zones, which the service sends at that moment. ``send``, a mapped
-    task, creates them and waits for them, and ``sent`` compares whom they were sent to with the source. Tasks that are
-    cleared mail nobody twice.
+    task, creates them, ``wait`` waits for them, and ``sent`` compares whom they were sent to with the source. Tasks
+    that are cleared mail nobody twice.
 
     On a day of a change of the clocks, a time that exists twice is the first of the two, and one that does not exist
     is as much later as the clocks are set forward.
@@ -320,12 +321,20 @@ def local_time_send(
     }
     with TaskGroup(group_id) as group:
         check: Any = task(task_id="check")(make_plan)(plan)
-        sends = MailCreateCampaignOperator.partial(
-            task_id="send", wait_for_completion=True, adopt_older=True, **{"deferrable": deferrable, **campaign}
-        ).expand_kwargs(check)
+        # A wait that takes a worker slot must not let the moment of another campaign pass.
+        creating = {name: value for name, value in campaign.items() if name not in ("deferrable", "cancel_on_kill")}
+        sends = MailCreateCampaignOperator.partial(task_id="send", adopt_older=True, **creating).expand_kwargs(check)
+        waiting = {name: campaign[name] for name in ("mail_conn_id", "poke_interval", "timeout") if name in campaign}
+        waits = MailCampaignSensor.partial(
+            task_id="wait", **{"deferrable": campaign.get("deferrable", deferrable), **waiting}
+        ).expand(mail_name=check.map(_name_of))
         sent: Any = task(task_id="sent")(check_sent)({**plan, "campaigns": check})
-        sends >> sent
+        sends >> waits >> sent
     return LocalTimeSend(group, check, sends, sent)
+
+
+def _name_of(campaign: Mapping[str, Any]) -> str:
+    return str(campaign["mail_name"])
 
 
 class _StageCampaign(MailCreateCampaignOperator):

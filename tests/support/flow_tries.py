@@ -42,6 +42,8 @@ class FlowTries(Tries):
     def environment(self) -> Any:
         return _environment(self.dag)
 
+    task_id = ""
+    """Of an instance of a mapped task."""
     skipped: Collection[str] = ()
     """The tasks that a branch has skipped."""
 
@@ -80,7 +82,7 @@ class FlowTries(Tries):
 
 
 class FlowRun:
-    """One run of a DAG with the trigger rules of staged mail, and one mapped task at most.
+    """One run of a DAG with the trigger rules of staged mail, and mapped tasks.
 
     :param most: number of tries that each task has.
     """
@@ -91,7 +93,7 @@ class FlowRun:
         self._xcoms: dict[str, dict[str, Any]] = {}
         self.tries: dict[str, FlowTries] = {}
         self.mapped: list[FlowTries] = []
-        """The instances of the mapped task."""
+        """The instances of mapped tasks."""
         self.clear(dag)
 
     @property
@@ -142,19 +144,28 @@ class FlowRun:
 
     def _run_mapped(self, task: Any) -> None:
         """Run the instances of a task that is mapped over the list that another one has returned."""
-        whole, source = self.tries[task.task_id], task.expand_input.value.operator.task_id
-        if self.tries[source].state != "success":
+        whole, expanded = self.tries[task.task_id], task.expand_input.value
+        if {self.tries[task_id].state for task_id in task.upstream_task_ids} != {"success"}:
             whole.state = "upstream_failed"
             return
-        arguments = self.tries[source].xcoms[RESULT]
-        for number in range(len(self.mapped), len(arguments)):
-            self.mapped.append(FlowTries(self._emulator, whole.dag, f"{task.task_id}[{number}]", self._xcoms))
-        for tries, values in zip(self.mapped, arguments, strict=False):
+        if isinstance(expanded, Mapping):  # expand(), of one argument
+            ((name, argument),) = expanded.items()
+            arguments = [
+                {name: argument.callables[0](one)} for one in self._xcoms[argument.arg.operator.task_id][RESULT]
+            ]
+        else:
+            arguments = self._xcoms[expanded.operator.task_id][RESULT]
+        mapped = [one for one in self.mapped if one.task_id == task.task_id]
+        for number in range(len(mapped), len(arguments)):
+            mapped.append(FlowTries(self._emulator, whole.dag, f"{task.task_id}[{number}]", self._xcoms))
+            mapped[-1].task_id = task.task_id
+            self.mapped.append(mapped[-1])
+        for tries, values in zip(mapped, arguments, strict=False):
             if tries.state != "success":
                 if tries.number:
                     tries.clear()
                 tries.run_all(functools.partial(task.unmap, values), self._most)
-        ends = {tries.state for tries in self.mapped[: len(arguments)]}
+        ends = {tries.state for tries in mapped[: len(arguments)]}
         whole.state = "success" if ends <= {"success"} else "failed"
 
 

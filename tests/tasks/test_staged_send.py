@@ -405,7 +405,7 @@ def test_two_groups_of_one_dag(emulator: Emulator) -> None:
     def dag() -> DAG:
         with DAG("staged", schedule=None) as dag:
             for name in ("spring", "summer"):
-                staged(MANY[:100], mail_name=name, group_id=name, imports=importing(MANY[:100], name))()
+                staged(MANY[:100], mail_name=name, group_id=name, imports=importing(MANY[:100], f"all_{name}"))()
         return dag
 
     run = FlowRun(dag(), emulator, most=1)
