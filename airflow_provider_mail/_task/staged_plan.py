@@ -219,8 +219,11 @@ class StagedPlan:
     def _mailed(self, accepted: int, context: Context) -> int:
         campaigns = self._campaigns()
         if gone := [name for name, is_needed in self._expected().items() if is_needed and name not in campaigns]:
+            ti = context["ti"]
             ids = {stage: task_id for stage, task_id in self._send_ids.items() if self._mail_names[stage] in gone}
-            if skipped := [stage for stage, id_ in ids.items() if context["ti"].xcom_pull(task_ids=id_) is None]:
+            if skipped := [
+                stage for stage, id_ in ids.items() if ti.xcom_pull(task_ids=id_, map_indexes=ti.map_index) is None
+            ]:
                 raise AirflowSkipException(f"the people of {', '.join(skipped)} were not mailed: skipped")
             raise AirflowFailException(f"campaign {', '.join(map(repr, gone))} does not exist: who got it is not known")
         found = campaigns.values()
