@@ -29,7 +29,7 @@ with DAG(
         sql_conn_id="crm",
         sql="""
             SELECT email, full_name AS name,
-                CASE WHEN phone LIKE '+1%' THEN 'America/New_York' ELSE 'Europe/Berlin' END AS time_zone
+                CASE WHEN email LIKE '%.us' THEN 'America/New_York' ELSE 'Europe/Berlin' END AS time_zone
             FROM customers WHERE subscribed = 1
         """,
         list_name="morning",
