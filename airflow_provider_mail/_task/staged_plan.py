@@ -80,6 +80,7 @@ class StagedPlan:
         self._division = division
         self._mail_others = mail_others
         self._send_ids = send_ids or {}
+        self._at_most = result.get("memory_at_most")
         self._memory_tasks = {part["list"]: part.get("memory_task") for part in result["parts"]}
         lists = _parse(self._lists.values())
         self._runs = {name.run for name in lists}
@@ -203,7 +204,8 @@ class StagedPlan:
         """Return whom a campaign is sent to, as the result of an import."""
         totals = {name: self._totals[name] for name in send if name in self._totals}
         audience = {LISTS[0]: send, LISTS[1]: repelled, "totals": totals, "sandbox": self._is_sandbox}
-        return audience | {"memory_tasks": [task for name in send if (task := self._memory_tasks.get(name))]}
+        tasks = [task for name in send if (task := self._memory_tasks.get(name))]
+        return audience | {"memory_tasks": tasks, "memory_at_most": self._at_most}
 
     def check_sent(self, context: Context) -> dict[str, Any]:
         """Compare whom the campaigns were sent to with the people of the source.
