@@ -96,13 +96,13 @@ def test_what_was_reserved_for_a_campaign_that_never_went_out_is_released(
         done(created(audience))
     assert states(memory, "ada") == [("summer", "intended")]
     assert done(imported("ada", once_per="summer"), "two")["already"] == 1
-    assert memory.release(audience["memory_task"]) == 1
+    assert memory.release(audience["memory_tasks"][0]) == 1
     assert done(imported("ada", once_per="summer"), "two")["already"] == 0
 
 
 def test_drafts_and_sandboxes_are_not_counted(emulator: Emulator, memory: Memory) -> None:
     for arguments in ({"sandbox_mode": True}, {"dry_run": True}):
-        assert "memory_task" not in done(imported("ada", once_per="summer", **arguments), "one")
+        assert "memory_tasks" not in done(imported("ada", once_per="summer", **arguments), "one")
     assert states(memory, "ada") == []
     audience = done(imported("ada", once_per="summer"), "two")
     done(created(audience, "draft", only_save=True))
