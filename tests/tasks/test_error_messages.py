@@ -36,7 +36,7 @@ from tests.tasks.test_operators import NEEDED as SMALLEST
 
 ROW = re.compile(r"^\| (`+) ?(.+?) ?\1 \|", re.MULTILINE)
 EXPLAINED, LISTED = (
-    [message for _, message in ROW.findall(text)]
+    [message.replace("\\|", "|") for _, message in ROW.findall(text)]
     for text in ((ROOT / "docs" / "errors.md").read_text().partition("## Messages")[2], messages.page(""))
 )
 """The messages that docs/errors.md explains, and those of the code, which the site lists."""
