@@ -331,6 +331,8 @@ def main() -> None:
         if arguments.expect:
             text = json.dumps({**EXPECTED, **found}, indent=1, sort_keys=True)
             (Path(__file__).parent / "expected.json").write_text(f"{text}\n")
+        elif unknown := found.keys() - EXPECTED.keys():
+            sys.exit("not known how fast these were; --expect stores it:\n" + "\n".join(sorted(unknown)))
         elif grown:
             sys.exit("slower than expected:\n" + "\n".join(grown))
     if arguments.write:

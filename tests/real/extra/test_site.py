@@ -104,9 +104,9 @@ def search(page: Page, address: str) -> Page:
 def test_search_answers_questions(search: Page) -> None:
     """Questions of users of mail services, Airflow and reverse ETL, in their own words, and pages that answer them."""
     questions = json.loads((Path(__file__).parent / "questions.json").read_text())
-    assert len(questions) == 100
+    assert len(questions) >= 100
     missed = [question for question, pages in questions if not {*pages} & {*search.evaluate(FIRST, question)}]
-    assert len(missed) <= 10, missed
+    assert len(missed) <= len(questions) // 10, missed
 
 
 def test_search_finds_what_people_type(search: Page) -> None:
