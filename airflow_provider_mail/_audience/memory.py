@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -104,14 +105,10 @@ class Memory:
         return memory
 
     def create(self) -> None:
-        """Create the tables, unless they exist, and accept what they have.
-
-        Tasks do neither: a table that was lost, or is an older one, would mail everybody again.
-        """
-        rows = Source([("", "", 0, "", self._key.people(b"")[0])])
+        """Create the tables, unless they exist. Tasks do not: a table that was lost would mail everybody again."""
+        rows = Source([("", "", 0, uuid.uuid4().hex[:10], self._key.people(b"")[0])])
         load(self._hook, LoadRequest(MEMORY, TableName.parse(self._name), rows))
         self.alerts.create()
-        self._note_turns()
 
     def check(self) -> None:
         """Check that the table can be trusted.
@@ -130,7 +127,7 @@ class Memory:
                 f"the people in {self.place} are hidden by another secret: give [mail] audience_key, or [core] "
                 "fernet_key, its former value, too"
             )
-        elif rows[0][1] < turns.get(self.place, 0):
+        elif rows[0][1] < turns.get(rows[0][2], 0):
             problem = (
                 f"{self.place} is older than when a task last wrote it: a backup was restored. Restore a newer one, or "
                 "accept it with `airflow mail memory create` (before Airflow 3.2: python -m airflow_provider_mail ...)"
@@ -146,26 +143,28 @@ class Memory:
                 yield
             finally:
                 if knows_variables():
-                    self._note_turns()
+                    self.accept()
 
     def _first_row(self) -> list[Any]:
-        """The row that all transactions change: the digest of the secret, and the number of transactions."""
-        columns = ", ".join(map(self._table.column, ("task", "mailed_at")))
+        """The row that all transactions change: a digest of the secret, their number, and the id of the table."""
+        columns = ", ".join(map(self._table.column, ("task", "mailed_at", "state")))
         return list(self._table.select(columns, "person = '' AND mail_key = ''"))
 
     def _known_turns(self) -> dict[str, int]:
-        """The number of transactions of each table when a task last used it; empty if it cannot be read."""
+        """By the id of each table, its transactions when a task last used it; empty if that cannot be read."""
         try:
             known = json.loads(stored_variable(VARIABLE) or "{}")
-            return {place: int(turns) for place, turns in known.items()}
+            return {table: int(turns) for table, turns in known.items()}
         except Exception as error:
             log.warning("The Variable %r could not be read: %s", VARIABLE, type(error).__name__)
             return {}
 
-    def _note_turns(self) -> None:
+    def accept(self) -> None:
+        """Store that the table is not older than it should be."""
         try:
-            turns = {self.place: int(self._first_row()[0][1])}
-            store_variable(VARIABLE, json.dumps(self._known_turns() | turns), "How new the memory of mails is at least")
+            _, turns, table = self._first_row()[0]
+            known = json.dumps(self._known_turns() | {table: int(turns)})
+            store_variable(VARIABLE, known, "How new the memory of mails is at least")
         except Exception as error:
             log.warning("The Variable %r was not stored: %s", VARIABLE, type(error).__name__)
 

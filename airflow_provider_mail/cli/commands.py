@@ -336,6 +336,7 @@ def audience_forget(args: Namespace) -> None:
 def memory_create(args: Namespace) -> None:
     memory = _memory()
     memory.create()
+    memory.accept()
     print(f"{memory.place[0].upper()}{memory.place[1:]} exists.")
 
 

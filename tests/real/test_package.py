@@ -58,15 +58,18 @@ def test_the_wheel_has_the_package_and_the_pages_and_nothing_else(wheel: zipfile
     assert {"airflow_provider_mail/py.typed", "airflow_provider_mail/docs/sql/freshness.sql"} <= names
     for name in ("LICENSE", "NOTICE"):
         assert any(path.endswith(f".dist-info/licenses/{name}") for path in names)
-    templates = [path for path in names if path.endswith(".jinja2")]
-    assert templates == ["airflow_provider_mail/notifications/notification.html.jinja2"]
+    templates = {path.rpartition("/")[2] for path in names if path.endswith(".jinja2")}
+    assert templates == {"notification.html.jinja2", "summary.html.jinja2"}
 
 
 def test_the_sdist_has_what_is_needed_to_build_and_test(built: Path) -> None:
     (path,) = built.glob("*.tar.gz")
     with tarfile.open(path) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    folders = ("airflow_provider_mail", "benchmarks", "constraints", "dbt", "docs", "emulator", "example_dags", "tests")
+    folders = (
+        "airflow_provider_mail", "benchmarks", "constraints", "contributing", "dbt", "docs", "emulator", "example_dags",
+        "tests",
+    )  # fmt: skip
     pages = {"README.md", "CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "LICENSE", "NOTICE", "SECURITY.md"}
     assert names == files(*folders) | pages | {".gitignore", "Makefile", "PKG-INFO", "conftest.py", "pyproject.toml"}
 

@@ -193,7 +193,7 @@ def test_an_older_backup_mails_nobody_until_it_is_accepted(
     failed = send()
     assert (failed.state, "is older than when a task last wrote it" in failed.log) == ("failed", True)
     assert mailed(emulator) == everybody(range(2))
-    memory.create()
+    memory.accept()
     assert send().state == "success"
     assert mailed(emulator) == everybody(range(2), range(2))
 

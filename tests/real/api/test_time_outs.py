@@ -11,8 +11,8 @@ import pytest
 
 from airflow_provider_mail import api
 from airflow_provider_mail.api._core.pacing import Interrupt
-from airflow_provider_mail.api._core.pagination import Changes, Pager
-from airflow_provider_mail.api.client import MailClient, concurrent_pages
+from airflow_provider_mail.api._core.pagination import Changes, Pager, concurrent_pages
+from airflow_provider_mail.api.client import MailClient
 from mail_emulator import Emulator
 from tests.api.driving import ONCE
 from tests.api.wire import Wire
