@@ -12,14 +12,18 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow_provider_mail.api.errors import MailError, MailHeldError
-from airflow_provider_mail.version_compat import AIRFLOW_V_3_2_PLUS, ASKING, ask_supervisor
+from airflow_provider_mail.version_compat import (
+    AIRFLOW_V_3_2_PLUS,
+    ASKING,
+    knows_variables,
+    store_variable,
+    stored_variable,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from airflow_provider_mail.api.flows.cancel_campaign import StopResult
     from airflow_provider_mail.hooks.mail import MailHook
 
@@ -245,50 +249,3 @@ def stop(hook: MailHook, *, prefix: str = "", hold: Hold | None = None) -> StopR
     client = hook.get_conn()
     settle_seconds = 0.0 if hold is None else SETTLE_SECONDS
     return stop_campaigns(client, prefix, settle_seconds=settle_seconds)
-
-
-def knows_variables() -> bool:
-    """Return whether this process is a task or a server of Airflow, and not, for instance, a unit test."""
-    return ask_supervisor() is not None or os.environ.get("_AIRFLOW_PROCESS_CONTEXT") == "server"
-
-
-def stored_variable(name: str) -> str | None:
-    """Return a Variable in Airflow's database: a task asks the API server, other processes the database.
-
-    :raises Exception: Airflow's error when it cannot be read.
-    """
-    if (send := ask_supervisor()) is not None:
-        return _read_as_task(send, name)
-    from airflow.models.variable import Variable
-    from airflow.utils.session import create_session
-    from sqlalchemy import select
-
-    with create_session() as session:
-        stored = session.scalar(select(Variable).where(Variable.key == name))
-        return None if stored is None else str(stored.get_val())
-
-
-def _read_as_task(send: Callable[[Any], Any], name: str) -> str | None:
-    """Read a Variable; unlike ``Variable.get``, which since Airflow 3.1 takes a failure to read for "not set"."""
-    from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
-    from airflow.sdk.execution_time.comms import ErrorResponse, GetVariable
-
-    try:
-        response = send(GetVariable(key=name))
-    except AirflowRuntimeError as error:
-        response = error.error
-    if not isinstance(response, ErrorResponse):
-        return str(response.value)
-    if response.error is ErrorType.VARIABLE_NOT_FOUND:
-        return None
-    raise AirflowRuntimeError(response)
-
-
-def store_variable(name: str, text: str, description: str) -> None:
-    """Store a Variable, with the class that writes them in this process."""
-    variable: Any
-    if ask_supervisor() is not None:
-        from airflow.sdk import Variable as variable
-    else:
-        from airflow.models.variable import Variable as variable
-    variable.set(name, text, description=description)

@@ -73,7 +73,7 @@ class Alerts:
         def work(execute: Callable[..., Any]) -> list[Any]:
             mark, table = self.hook.placeholder, self._table.spelled
             execute(f"UPDATE {table} SET due_at = due_at + 1 WHERE digest = '' AND alert = ''")
-            now = int(float(execute(f"SELECT {self._table.unix_time}", reads=True)[0][0]))
+            now = self._table.now(execute)
             is_of_window = f"WHERE digest = {mark} AND alert = ''"
             found = execute(f"SELECT happened_at, due_at FROM {table} {is_of_window}", [digest], reads=True)
             insert = f"INSERT INTO {table} (digest, alert, happened_at, due_at, state, claim, sealed) VALUES "

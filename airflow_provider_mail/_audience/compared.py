@@ -96,7 +96,7 @@ class ComparedAudience(Audience):
 
     Without a state, every try has a list of its own: that of the try before it may hold people whom the source no
     longer returns, and a request that was lost may still be carried out. With a state, the list lasts until everybody
-    is sent again, and people who left the source are on exclusion lists.
+    is sent again, and people who left the source are on its exclusion list.
     """
 
     def __init__(self, task: Any, context: Context, progress: Progress) -> None:

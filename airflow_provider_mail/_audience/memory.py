@@ -25,7 +25,7 @@ from airflow_provider_mail._task.storage import check_tables
 from airflow_provider_mail.api._core.fields import address_key
 from airflow_provider_mail.api.errors import MailAmbiguousSendError, MailConfigError, MailError
 from airflow_provider_mail.api.transactional import Chunk, SendBatch, SendMail, unique_msg_id
-from airflow_provider_mail.hold import knows_variables, store_variable, stored_variable
+from airflow_provider_mail.version_compat import knows_variables, store_variable, stored_variable
 from airflow_provider_mail.warehouse.database import LoadRequest, Source, StoredTable, TableName, configured_hook, load
 from airflow_provider_mail.warehouse.table import derived_name
 from airflow_provider_mail.warehouse.tables.imports import MEMORY
@@ -46,7 +46,7 @@ also if that is in doubt; ``capped``: had as many mails as ``at_most`` allows.""
 Reserved: TypeAlias = tuple[str, str]
 """Person and key."""
 
-CREATE = "create it with `airflow mail memory create` (before Airflow 3.2: python -m airflow_provider_mail ...)"
+CREATE = "it with `airflow mail memory create` (before Airflow 3.2: python -m airflow_provider_mail ...)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +119,9 @@ class Memory:
         # Before the table is read: another task may use it meanwhile.
         turns = self._known_turns() if knows_variables() else {}
         if not self._table.existing_columns():
-            problem = f"{self.place} does not exist. If it never did, {CREATE}. If it was lost, restore it"
+            problem = f"{self.place} does not exist. If it never did, create {CREATE}. If it was lost, restore it"
         elif not (rows := self._first_row()):
-            problem = f"{self.place} lacks its first row. If rows were deleted by hand, restore them; {CREATE}"
+            problem = f"{self.place} lacks its first row. If rows were deleted by hand, restore them; create {CREATE}"
         elif rows[0][0] not in self._key.people(b""):
             problem = (
                 f"the people in {self.place} are hidden by another secret: give [mail] audience_key, or [core] "
@@ -130,7 +130,7 @@ class Memory:
         elif rows[0][1] < turns.get(rows[0][2], 0):
             problem = (
                 f"{self.place} is older than when a task last wrote it: a backup was restored. Restore a newer one, or "
-                "accept it with `airflow mail memory create` (before Airflow 3.2: python -m airflow_provider_mail ...)"
+                f"accept {CREATE}"
             )
         if problem:
             raise MailConfigError(f"[mail] memory_conn_id: {problem}. Nothing was sent")
@@ -190,7 +190,7 @@ class Memory:
             mark = self._hook.placeholder
             self._take_turn(execute)
             self._confirm(execute, confirmed or {})
-            now = int(float(execute(f"SELECT {self._table.unix_time}", reads=True)[0][0]))
+            now = self._table.now(execute)
             moment = max(at or now, now)
             people = [digest for own in digests.values() for digest in own]
             keys = list(dict.fromkeys(key for _, key in wanted))

@@ -461,10 +461,9 @@ class StoredTable:
             self._dialect, lambda connection: self._dialect.transact(connection, work), connection=self._connection
         )
 
-    @property
-    def unix_time(self) -> str:
-        """The expression for the seconds since 1970 by the database's clock."""
-        return self._dialect.unix_time
+    def now(self, execute: Callable[..., Any]) -> int:
+        """Return the seconds since 1970 by the database's clock, in a :meth:`transaction`."""
+        return int(float(execute(f"SELECT {self._dialect.unix_time}", reads=True)[0][0]))
 
     def delete(self, conditions: Iterable[Mapping[str, Any]]) -> int:
         """Delete the rows that fulfil one of the conditions; return their number.
