@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -16,6 +17,15 @@ MAX_DAYS = 400
 """A window that does not open for so many days never opens."""
 
 DAY = timedelta(days=1)
+
+
+@lru_cache(maxsize=10_000)
+def is_zone(text: str) -> bool:
+    """Return whether a text is the name of a time zone."""
+    try:
+        return bool(text and ZoneInfo(text))
+    except (OSError, ValueError, KeyError):
+        return False
 
 
 class Opening(NamedTuple):
@@ -75,10 +85,8 @@ class SendWindow:
             or isinstance(self.weekdays, str)
         ):
             raise ValueError(f"weekdays: must be a list of some of {', '.join(WEEKDAYS)}")
-        try:
-            ZoneInfo(self.timezone)
-        except (OSError, ValueError, KeyError):
-            raise ValueError(f"timezone: {self.timezone!r} is not the name of a time zone") from None
+        if not is_zone(self.timezone):
+            raise ValueError(f"timezone: {self.timezone!r} is not the name of a time zone")
 
     def opening(self, moment: datetime) -> Opening:
         """Return the opening that contains a moment, or else the next one.

@@ -8,12 +8,11 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from hashlib import blake2b, sha256
 from math import ceil
 from typing import TYPE_CHECKING, Any, ClassVar
-from zoneinfo import ZoneInfo
 
+from airflow_provider_mail.send_window import is_zone
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
@@ -118,15 +117,6 @@ def _borders(places: Sequence[int], bins: Mapping[int, int], ends: Sequence[int]
         for end, rank in ranks:
             borders[end] = in_order[rank]
     return borders
-
-
-@lru_cache(maxsize=10_000)
-def is_zone(text: str) -> bool:
-    """Return whether a text is the name of a time zone."""
-    try:
-        return bool(text and ZoneInfo(text))
-    except (OSError, ValueError, KeyError):
-        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from functools import cache
 from math import inf
 from typing import Any
 
-from airflow_provider_mail._task.division import is_zone, ramp_problem, shares_problem
-from airflow_provider_mail.send_window import SendWindow
+from airflow_provider_mail._task.division import ramp_problem, shares_problem
+from airflow_provider_mail.send_window import SendWindow, is_zone
 
 SEEN_ARGUMENTS = {
     **dict.fromkeys(("content", "template_content"), "html"),

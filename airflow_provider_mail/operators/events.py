@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any, Literal, Unpack
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo
 
 from airflow_provider_mail._task.mixin import Templated
 from airflow_provider_mail._task.storage import SqlTask, check_tables
 from airflow_provider_mail.lineage import MailLineage, SqlTable
 from airflow_provider_mail.operators._base import BaseMailOperator
+from airflow_provider_mail.send_window import is_zone
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
 
 if TYPE_CHECKING:
@@ -161,10 +162,8 @@ class MailReconcileEventsOperator(MailLineage, SqlTask, BaseMailOperator):
                 raise AirflowFailException(f"{name}: is empty; name at least one, or leave it out for all")
         if unknown := set(self.counters or ()) - set(RULES):
             raise AirflowFailException(f"counters: {', '.join(sorted(unknown))}: none of {', '.join(RULES)}")
-        try:
-            ZoneInfo(self.time_zone)
-        except (ZoneInfoNotFoundError, ValueError):
-            raise AirflowFailException(f"time_zone: there is no time zone {self.time_zone!r}") from None
+        if not is_zone(self.time_zone):
+            raise AirflowFailException(f"time_zone: there is no time zone {self.time_zone!r}")
         check_tables(self.sql_hook, {"table": self.table, "events_table": self.events_table})
 
     def _compare(self, start_day: date, end_day: date) -> list[Difference]:

@@ -381,8 +381,9 @@ WRONG_VALUES: dict[str, dict[str, list[Any]]] = {
         "inbox_conn_id": ["nowhere", None], "inbox_table": ["mail_events"], "table": ["a b"],
         "dead_letters_table": ["mail_events"], "batch_size": [0, 1.5], "max_pushes": [0], "keep_days": [-1]},
     "MailReconcileEventsOperator": {
-        "counters": [["opens"], "sent_count"], "event_types": [[]], "time_zone": ["Mars/Olympus"], "table": ["a b"],
-        "start_day": ["yesterday"], "tolerance": [-1], "tolerance_fraction": [1.5], "lookback_days": [0.5]},
+        "counters": [["opens"], "sent_count"], "event_types": [[]], "table": ["a b"],
+        "time_zone": ["Mars/Olympus", "Europe"], "start_day": ["yesterday"], "tolerance": [-1],
+        "tolerance_fraction": [1.5], "lookback_days": [0.5]},
 }
 """Values of one argument."""
 WRONG_TOGETHER: list[tuple[str, dict[str, Any], str]] = [
