@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         redact,
     )
     from airflow.providers.common.sql.hooks.sql import DbApiHook
+    from airflow.sdk import Context
 
 __all__ = [
     "AIRFLOW_V_3_1_PLUS",
@@ -127,8 +128,33 @@ def mark_expanded(partial: Any) -> None:
 
 
 ASKING = threading.Lock()
-"""Held by a thread of ours that asks Airflow's API server, beside others of a task: Airflow 3.0 mixes up the responses
-to two questions at a time."""
+"""Held by a thread of ours that asks Airflow's API server, beside others of a task: Airflow 3.0, and ``dag.test()`` of
+every version, mix up the responses to two questions at a time."""
+
+
+class StateStore:
+    """Airflow's task state store, used by one thread at a time."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+
+    def get(self, key: str) -> Any:
+        with ASKING:
+            return self._store.get(key, None)
+
+    def set(self, key: str, value: Any, *, retention: Any) -> None:
+        with ASKING:
+            self._store.set(key, value, retention=retention)
+
+    def delete(self, key: str) -> None:
+        with ASKING:
+            self._store.delete(key)
+
+
+def state_store(context: Context) -> StateStore | None:
+    """Return the task state store of a task instance; ``None`` before Airflow 3.3."""
+    store: Any = context.get("task_state_store")
+    return None if store is None else StateStore(store)
 
 
 def ask_supervisor() -> Callable[[Any], Any] | None:

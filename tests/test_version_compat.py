@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import gc
 import warnings
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,21 @@ def test_a_task_asks_its_supervisor(monkeypatch: pytest.MonkeyPatch) -> None:
     comms = CommsDecoder.__new__(CommsDecoder)
     monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", comms, raising=False)
     assert version_compat.ask_supervisor() == comms.send
+
+
+def test_the_state_store_is_used_by_one_thread_at_a_time() -> None:
+    class Store:
+        def __getattr__(self, name: str) -> Callable[..., None]:
+            return lambda *_, **__: calls.append((name, version_compat.ASKING.locked()))
+
+    calls: list[tuple[str, bool]] = []
+    store = version_compat.state_store({"task_state_store": Store()})
+    assert store is not None
+    store.get("key")
+    store.set("key", 1, retention=None)
+    store.delete("key")
+    assert calls == [("get", True), ("set", True), ("delete", True)]
+    assert version_compat.state_store({}) is None
 
 
 @pytest.mark.parametrize("kind", [MySqlHook, PostgresHook, SqliteHook])

@@ -23,7 +23,7 @@ from airflow_provider_mail._config import setting
 from airflow_provider_mail._metrics import ROWS_ACCEPTED, ROWS_READ, ROWS_REJECTED, emit, task_tags
 from airflow_provider_mail._task.progress import ProgressLog, store_run
 from airflow_provider_mail.api.flows.import_contacts import Progress
-from airflow_provider_mail.version_compat import AirflowSkipException
+from airflow_provider_mail.version_compat import AirflowSkipException, StateStore, state_store
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -85,7 +85,7 @@ class StoredImportCheckpoint:
     Errors of the store never end the import: they are logged, and at worst everything is sent again.
     """
 
-    def __init__(self, store: Any, log: Any) -> None:
+    def __init__(self, store: StateStore, log: Any) -> None:
         self._store = store
         self._log = log
         self._settings = hashlib.blake2b(digest_size=DIGEST_BYTES)
@@ -110,7 +110,7 @@ class StoredImportCheckpoint:
         self._settings.update(f"{plan.chunk_size} {config.sandbox}".encode())
         self._next_write = time.monotonic() + WRITE_INTERVAL
         try:
-            stored = self._store.get(CHECKPOINT_KEY, None)
+            stored = self._store.get(CHECKPOINT_KEY)
             self._may_be_stored = stored is not None
             record = None if stored is None else AcceptedChunks.model_validate(stored)
         except ValidationError:
@@ -244,7 +244,7 @@ class StoredImportCheckpoint:
 
 def import_checkpoint(context: Context, log: Any) -> StoredImportCheckpoint | None:
     """Return the checkpoint of the task instance; ``None`` without a task state store (before Airflow 3.3)."""
-    store = context.get("task_state_store")
+    store = state_store(context)
     return None if store is None else StoredImportCheckpoint(store, log)
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_mail.version_compat import StateStore, state_store
+
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
     from airflow.sdk import Context
@@ -34,7 +36,7 @@ class ProgressLog:
     def __init__(self, log: Any, context: Context, things: str = "rows") -> None:
         self._log = log
         self._things = things
-        self._store: Any = context.get("task_state_store")
+        self._store = state_store(context)
         self._total: int | None = None
         self._started = time.monotonic()
         self._next_line = self._started + LOG_INTERVAL
@@ -83,17 +85,18 @@ class ProgressLog:
         """Delete the record, which is outdated once the task ends."""
         if self._written:
             self._written = False
-            self._attempt(lambda: self._store.delete(STATE_KEY))
+            self._attempt(lambda store: store.delete(STATE_KEY))
 
     def _write(self, record: dict[str, Any], started: float) -> None:
         self._written = True
-        self._attempt(lambda: self._store.set(STATE_KEY, record, retention=STATE_RETENTION))
+        self._attempt(lambda store: store.set(STATE_KEY, record, retention=STATE_RETENTION))
         now = time.monotonic()
         self._next_write = now + max(STORE_INTERVAL, STORE_SHARE * (now - started))
 
-    def _attempt(self, call: Any) -> None:
+    def _attempt(self, call: Callable[[StateStore], None]) -> None:
         try:
-            call()
+            if self._store is not None:
+                call(self._store)
         except Exception as error:
             # The stored progress is only informational.
             self._log.debug("The progress could not be stored: %s", error)

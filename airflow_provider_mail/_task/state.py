@@ -14,6 +14,7 @@ from airflow.sdk.exceptions import AirflowRuntimeError
 from pydantic import ValidationError
 
 from airflow_provider_mail.api.flows.create_once import Creation, CreationState
+from airflow_provider_mail.version_compat import StateStore, state_store
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -34,7 +35,7 @@ class TaskState:
     :param key: the key in the store; running tasks lose the record if it is renamed.
     """
 
-    def __init__(self, store: Any, key: str) -> None:
+    def __init__(self, store: StateStore | None, key: str) -> None:
         self._store = store
         self._key = key
         self.durable = store is not None
@@ -42,11 +43,11 @@ class TaskState:
 
     def read(self) -> Any:
         """Read the record; ``None`` if nothing was written."""
-        return self._store.get(self._key, None) if self.durable else None
+        return None if self._store is None else self._store.get(self._key)
 
     def write(self, record: dict[str, Any]) -> None:
         """Replace the record; Airflow's database holds it when this returns."""
-        if not self.durable:
+        if self._store is None:
             return
         from airflow.sdk import NEVER_EXPIRE  # type: ignore[attr-defined]  # exported lazily
 
@@ -65,7 +66,7 @@ class TaskState:
 
 def task_state(context: Context, key: str) -> TaskState:
     """Return a record of the task instance."""
-    return TaskState(context.get("task_state_store"), key)
+    return TaskState(state_store(context), key)
 
 
 TASK_STATE_KEY = "airflow_provider_mail.campaign"
