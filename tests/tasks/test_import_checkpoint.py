@@ -112,7 +112,7 @@ def test_a_record_that_cannot_be_read_is_deleted(
     store: Store, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first_try(store)
-    monkeypatch.setattr(store, "get", lambda key, default: 1 / 0)
+    monkeypatch.setattr(store, "get", lambda key: 1 / 0)
     assert look_up(begin(store)) == [None] * 3
     assert "Everything is imported again: the task state could not be read: division by zero" in caplog.text
     assert store.values == {}
