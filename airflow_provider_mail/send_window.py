@@ -51,7 +51,7 @@ class SendWindow:
         ``start``. Default: 18:00.
     :param weekdays: the days on which it opens, of ``mon``, ``tue``, ``wed``, ``thu``, ``fri``, ``sat``, ``sun``.
         Default: Monday to Friday.
-    :param timezone: a name of the IANA database, such as ``Europe/Berlin``. Default: UTC.
+    :param time_zone: a name of the IANA database, such as ``Europe/Berlin``. Default: UTC.
     :param holidays: called with a day in that zone; true for one on which nothing is sent. Default: no day is.
     :raises ValueError: naming the argument that is wrong.
     """
@@ -59,11 +59,11 @@ class SendWindow:
     start: str = "09:00"
     end: str = "18:00"
     weekdays: Collection[str] = WEEKDAYS[:5]
-    timezone: str = "UTC"
+    time_zone: str = "UTC"
     holidays: Callable[[date], bool] | None = None
 
     def __post_init__(self) -> None:
-        for name, example in (("start", "'09:00'"), ("end", "'18:00'"), ("timezone", "'Europe/Berlin'")):
+        for name, example in (("start", "'09:00'"), ("end", "'18:00'"), ("time_zone", "'Europe/Berlin'")):
             if not isinstance(value := getattr(self, name), str):
                 raise ValueError(f"{name}: text such as {example} is needed, not {type(value).__name__}")
         if self.holidays is not None and not callable(self.holidays):
@@ -85,8 +85,8 @@ class SendWindow:
             or isinstance(self.weekdays, str)
         ):
             raise ValueError(f"weekdays: must be a list of some of {', '.join(WEEKDAYS)}")
-        if not is_zone(self.timezone):
-            raise ValueError(f"timezone: {self.timezone!r} is not the name of a time zone")
+        if not is_zone(self.time_zone):
+            raise ValueError(f"time_zone: {self.time_zone!r} is not the name of a time zone")
 
     def opening(self, moment: datetime) -> Opening:
         """Return the opening that contains a moment, or else the next one.
@@ -95,7 +95,7 @@ class SendWindow:
         :raises ValueError: the window does not open for more than a year.
         """
         over_midnight = DAY if _since_midnight(self.end) <= _since_midnight(self.start) else timedelta()
-        first = moment.astimezone(ZoneInfo(self.timezone)).date() - over_midnight
+        first = moment.astimezone(ZoneInfo(self.time_zone)).date() - over_midnight
         for day in (first + number * DAY for number in range(MAX_DAYS)):
             if WEEKDAYS[day.weekday()] not in self.weekdays or (self.holidays is not None and self.holidays(day)):
                 continue
@@ -108,7 +108,7 @@ class SendWindow:
     def _moments(self, day: date, text: str) -> list[datetime]:
         """Return the moments, in UTC, that a time of a day may mean."""
         local = datetime.combine(day, time()) + _since_midnight(text)
-        zone = ZoneInfo(self.timezone)
+        zone = ZoneInfo(self.time_zone)
         return [local.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1)]
 
 

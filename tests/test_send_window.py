@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_mail.send_window import WEEKDAYS, SendWindow
 
-BERLIN = {"timezone": "Europe/Berlin"}
+BERLIN = {"time_zone": "Europe/Berlin"}
 NIGHT = {**BERLIN, "weekdays": WEEKDAYS}
 
 
@@ -32,7 +32,7 @@ NIGHT = {**BERLIN, "weekdays": WEEKDAYS}
         ({"start": "22:00", "end": "06:00"}, "2026-11-28T03:00Z", "2026-11-27T22:00Z", "2026-11-28T06:00Z"),
         ({"start": "22:00", "end": "06:00"}, "2026-11-28T06:00Z", "2026-11-30T22:00Z", "2026-12-01T06:00Z"),
         # the day is that of the zone: in Auckland it is Friday
-        ({"timezone": "Pacific/Auckland"}, "2026-11-26T12:00Z", "2026-11-26T20:00Z", "2026-11-27T05:00Z"),
+        ({"time_zone": "Pacific/Auckland"}, "2026-11-26T12:00Z", "2026-11-26T20:00Z", "2026-11-27T05:00Z"),
         # the same hours in winter and in summer
         (BERLIN, "2026-03-27T00:00Z", "2026-03-27T08:00Z", "2026-03-27T17:00Z"),
         (BERLIN, "2026-03-30T00:00Z", "2026-03-30T07:00Z", "2026-03-30T16:00Z"),
@@ -58,7 +58,7 @@ def test_the_opening_of_a_moment(window: dict[str, Any], moment: str, opens: str
 )
 def test_clocks_on_the_wall_agree(minute: int, start: int, hours: int, zone: str) -> None:
     end = min(start + hours, 24)
-    window = SendWindow(start=f"{start:02}:00", end=f"{end:02}:00", timezone=zone, weekdays=WEEKDAYS)
+    window = SendWindow(start=f"{start:02}:00", end=f"{end:02}:00", time_zone=zone, weekdays=WEEKDAYS)
     moment = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=minute)
     opening = window.opening(moment)
     assert moment < opening.closes
@@ -79,7 +79,7 @@ def test_clocks_on_the_wall_agree(minute: int, start: int, hours: int, zone: str
         ({"weekdays": ["monday"]}, "weekdays: must be a list of some of mon,"),
         ({"weekdays": []}, "weekdays: must be"),
         ({"weekdays": "mon"}, "weekdays: must be"),
-        ({"timezone": "Berlin"}, "timezone: 'Berlin' is not"),
+        ({"time_zone": "Berlin"}, "time_zone: 'Berlin' is not"),
     ],
 )
 def test_what_is_no_window(window: dict[str, Any], problem: str) -> None:

@@ -22,10 +22,10 @@ from airflow_provider_mail.api._core.pacing import Workers
 from airflow_provider_mail.api.client import NOT_REPEATED
 from airflow_provider_mail.api.errors import (
     MailAmbiguousSendError,
-    MailAnswerLostError,
     MailConflictError,
     MailError,
     MailRejectedError,
+    MailResponseLostError,
 )
 from airflow_provider_mail.api.transactional import Chunk, Delivery, SendBatch
 
@@ -386,7 +386,7 @@ class Mailing:
             )
         if self.on_ambiguous == "resend":
             resent = them if self.durable else "everything"
-            raise MailAnswerLostError(f"{summary} The next try sends {resent} again", operation=operation)
+            raise MailResponseLostError(f"{summary} The next try sends {resent} again", operation=operation)
         for chunk in chunks:
             self._settled(chunk, accepted=False)
 

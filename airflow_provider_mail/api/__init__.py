@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         find_campaign,
     )
     from airflow_provider_mail.api.client import AsyncMailClient, MailClient, RequestAttempt
-    from airflow_provider_mail.api.config import ClientConfig, RetryRule
+    from airflow_provider_mail.api.config import ClientConfig, RetrySettings
     from airflow_provider_mail.api.contacts import (
         ColumnMapping,
         Contact,
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     )
     from airflow_provider_mail.api.errors import (
         MailAmbiguousSendError,
-        MailAnswerError,
-        MailAnswerLostError,
         MailAuthError,
         MailConfigError,
         MailConflictError,
@@ -50,10 +48,12 @@ if TYPE_CHECKING:
         MailIncompleteCampaignError,
         MailIncompleteError,
         MailInterruptedError,
-        MailMissingError,
+        MailNotFoundError,
         MailPendingCampaignError,
         MailRateLimitError,
         MailRejectedError,
+        MailResponseError,
+        MailResponseLostError,
         MailSandboxError,
         MailServerError,
         MailServiceError,
@@ -99,14 +99,14 @@ _NAMES = {
         "GetCampaigns MailStats MailStatus find_campaign"
     ),
     "client": "AsyncMailClient MailClient RequestAttempt",
-    "config": "ClientConfig RetryRule",
+    "config": "ClientConfig RetrySettings",
     "contacts": (
         "ColumnMapping Contact DeleteContact GetContact GetListContacts ImportContacts UpdateMode UpsertContact"
     ),
     "errors": (
-        "MailAmbiguousSendError MailAnswerError MailAnswerLostError MailAuthError MailConfigError "
+        "MailAmbiguousSendError MailResponseError MailResponseLostError MailAuthError MailConfigError "
         "MailConflictError MailConnectError MailError MailHeldError MailIncompleteCampaignError "
-        "MailIncompleteError MailInterruptedError MailMissingError MailPendingCampaignError "
+        "MailIncompleteError MailInterruptedError MailNotFoundError MailPendingCampaignError "
         "MailRateLimitError MailRejectedError MailSandboxError MailServerError MailServiceError "
         "MailTooLargeError MailValidationError"
     ),
@@ -159,8 +159,6 @@ __all__ = [
     "ImportContacts",
     "ImportPlan",
     "MailAmbiguousSendError",
-    "MailAnswerError",
-    "MailAnswerLostError",
     "MailAuthError",
     "MailClient",
     "MailConfigError",
@@ -172,12 +170,14 @@ __all__ = [
     "MailIncompleteCampaignError",
     "MailIncompleteError",
     "MailInterruptedError",
-    "MailMissingError",
+    "MailNotFoundError",
     "MailPendingCampaignError",
     "MailRateLimitError",
     "MailRejectedError",
     "MailRequest",
     "MailResponse",
+    "MailResponseError",
+    "MailResponseLostError",
     "MailSandboxError",
     "MailServerError",
     "MailServiceError",
@@ -190,7 +190,7 @@ __all__ = [
     "Recipient",
     "Reject",
     "RequestAttempt",
-    "RetryRule",
+    "RetrySettings",
     "SaveWebhook",
     "SendBatch",
     "SendMail",

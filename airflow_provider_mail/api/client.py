@@ -34,7 +34,6 @@ from airflow_provider_mail.api._core.transport import TOTAL_TIMEOUT_FACTOR, Tran
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import (
     MailAmbiguousSendError,
-    MailAnswerError,
     MailAuthError,
     MailConnectError,
     MailError,
@@ -42,6 +41,7 @@ from airflow_provider_mail.api.errors import (
     MailInterruptedError,
     MailRateLimitError,
     MailRejectedError,
+    MailResponseError,
     MailSandboxError,
     clear_traceback_frames,
 )
@@ -188,7 +188,7 @@ class MailClient:
             sent = self._clock()
             try:
                 http_response = self.fetch(call)
-                max_memory = MEMORY_RATIO * self.config.max_answer_bytes
+                max_memory = MEMORY_RATIO * self.config.max_response_bytes
                 response = parse_response(request, http_response, secrets, max_memory)
                 # Only for a success: a failure may be the response of a proxy, with the proxy's time.
                 received = time.time()
@@ -225,7 +225,7 @@ class MailClient:
         And a proxy that stops a send stops its form with ``sandboxMode``, too.
         """
         sandboxed = request.model_copy(update={"sandbox_mode": True})
-        is_page = isinstance(error, MailAnswerError) and 400 <= (error.status or 0) < 500 and request != sandboxed
+        is_page = isinstance(error, MailResponseError) and 400 <= (error.status or 0) < 500 and request != sandboxed
         if error.code is None and request.authenticated and (is_page or isinstance(error, MailAuthError)):
             if not self._is_answered_by(error, sandboxed if is_page else self._credentials_probe):
                 return _ambiguous(error)
@@ -356,7 +356,7 @@ class MailClient:
 
         :param request: the request of the first page.
         :raises MailIncompleteError: after the last page, when records are missing.
-        :raises MailAnswerError: when the list has no end.
+        :raises MailResponseError: when the list has no end.
         """
         pager = Pager(request)
         while pager.next_request is not None:
@@ -403,7 +403,7 @@ class MailClient:
                 ) as response,
             ):
                 transmission.check_response(response.status_code)
-                body = BodyReader(call.path, self.config.max_answer_bytes, response.status_code, response.headers)
+                body = BodyReader(call.path, self.config.max_response_bytes, response.status_code, response.headers)
                 for chunk in response.iter_raw():
                     body.feed(chunk)
                 response.stream = _READ
@@ -530,7 +530,7 @@ class AsyncMailClient:
 
         :param request: the request of the first page.
         :raises MailIncompleteError: after the last page, when records are missing.
-        :raises MailAnswerError: when the list has no end.
+        :raises MailResponseError: when the list has no end.
         """
         pager = Pager(request)
         while pager.next_request is not None:

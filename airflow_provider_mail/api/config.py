@@ -29,20 +29,20 @@ from pydantic import (
 )
 
 from airflow_provider_mail.api.errors import (
-    MailAnswerError,
-    MailAnswerLostError,
     MailAuthError,
     MailConfigError,
     MailConnectError,
     MailError,
     MailRateLimitError,
     MailRejectedError,
+    MailResponseError,
+    MailResponseLostError,
     MailServerError,
     chain_of,
     describe_validation_error,
 )
 
-__all__ = ["ClientConfig", "RetryRule"]
+__all__ = ["ClientConfig", "RetrySettings"]
 
 
 MAX_TOKEN_BYTES = 512
@@ -75,7 +75,7 @@ def _proxy(value: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RetryRule:
+class RetrySettings:
     """Limits for repeating one request inside a client.
 
     :param attempts: the maximum number of times that a request is sent; 1 never repeats. With more than 1, a response
@@ -145,9 +145,9 @@ class ClientConfig(BaseModel):
         1,000. Default: 16.
     :param ca_bundle: file with certificates (PEM) that are trusted in addition to the default ones. Default: none.
     :param proxy: URL of a proxy, without a password. Default: the proxy that the environment names, if any.
-    :param max_answer_bytes: maximum size of a response body in bytes, compressed or decompressed. Default: 64 MiB; at
+    :param max_response_bytes: maximum size of a response body in bytes, compressed or decompressed. Default: 64 MiB; at
         least 1,024. Decoded, a response may take four times as much memory.
-    :param retry: when and how often requests are repeated; see :class:`RetryRule`.
+    :param retry: when and how often requests are repeated; see :class:`RetrySettings`.
     :raises MailConfigError: a setting is missing or invalid; the message names it.
     """
 
@@ -166,8 +166,8 @@ class ClientConfig(BaseModel):
     max_in_flight: int = Field(default=16, ge=1, le=1000)
     ca_bundle: Path | None = None
     proxy: Annotated[str, AfterValidator(_proxy)] | None = None
-    max_answer_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
-    retry: RetryRule = RetryRule()
+    max_response_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
+    retry: RetrySettings = RetrySettings()
 
     def __init__(self, **fields: Any) -> None:
         """Check the settings.
@@ -326,9 +326,9 @@ def explain(error: MailError, config: ClientConfig) -> str:
         return f"{service} rejects the {credential}{service_message}. Check it, and auth_type."
     if isinstance(error, MailRateLimitError):
         return f"{service} received too many requests; try again later."
-    if isinstance(error, MailAnswerLostError):
+    if isinstance(error, MailResponseLostError):
         return f"{service} disconnects or is silent for {config.timeout:g} s; check host (base URL), port and timeout."
-    if isinstance(error, MailAnswerError):
+    if isinstance(error, MailResponseError):
         return f"{service} does not respond as the service does: {text}"
     if isinstance(error, MailRejectedError):
         return f"{service} rejects the request ({text}); check host (base URL) and {credential}."

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MailAmbiguousSendError",
-    "MailAnswerError",
-    "MailAnswerLostError",
     "MailAuthError",
     "MailConfigError",
     "MailConflictError",
@@ -27,10 +25,12 @@ __all__ = [
     "MailIncompleteCampaignError",
     "MailIncompleteError",
     "MailInterruptedError",
-    "MailMissingError",
+    "MailNotFoundError",
     "MailPendingCampaignError",
     "MailRateLimitError",
     "MailRejectedError",
+    "MailResponseError",
+    "MailResponseLostError",
     "MailSandboxError",
     "MailServerError",
     "MailServiceError",
@@ -129,7 +129,7 @@ class MailConnectError(MailError):
         self.reason = reason
 
 
-class MailAnswerLostError(MailError):
+class MailResponseLostError(MailError):
     """The request was sent and no complete response was received: a timeout, a reset, or an incomplete or slow
     response."""
 
@@ -150,14 +150,14 @@ class MailInterruptedError(MailError):
     may_have_taken_effect = True
 
 
-class MailAnswerError(MailError):
+class MailResponseError(MailError):
     """The response is not the service's: no JSON object, no ``code``, wrong types, or an endless list."""
 
     temporary = True
     may_have_taken_effect = True
 
 
-class MailTooLargeError(MailAnswerError):
+class MailTooLargeError(MailResponseError):
     """The response is larger than this client reads, or needs more memory: the same request gets the same response."""
 
     temporary = False
@@ -209,7 +209,7 @@ class MailConflictError(MailError):
     """An object of that name exists and differs from the request; the message names the differences."""
 
 
-class MailMissingError(MailError):
+class MailNotFoundError(MailError):
     """No object has that name."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from airflow_provider_mail.api.client import MailClient
-from airflow_provider_mail.api.config import ClientConfig, RetryRule, clear_text_warning, credential_of, explain
+from airflow_provider_mail.api.config import ClientConfig, RetrySettings, clear_text_warning, credential_of, explain
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.lists import GetLists
 
@@ -17,7 +17,7 @@ def check(config: ClientConfig) -> tuple[bool, str]:
     :return: whether it works, and a message that names what to fix.
     """
     once = config.model_copy(
-        update={"retry": RetryRule(attempts=1, total_seconds=0), "timeout": min(config.timeout, MAX_TIMEOUT)}
+        update={"retry": RetrySettings(attempts=1, total_seconds=0), "timeout": min(config.timeout, MAX_TIMEOUT)}
     )
     try:
         with MailClient(once) as client:

@@ -44,7 +44,7 @@ from airflow_provider_mail.api._core.fields import (
     without_addresses,
 )
 from airflow_provider_mail.api._core.requests import describe
-from airflow_provider_mail.api.config import ClientConfig, RetryRule
+from airflow_provider_mail.api.config import ClientConfig, RetrySettings
 from airflow_provider_mail.api.errors import (
     MailAmbiguousSendError,
     MailConfigError,
@@ -333,7 +333,7 @@ class DeadlineMailHook(MailHook):
         """A request that did not reach the service has 3 attempts."""
         config = super().config
         half = self.seconds / 2
-        rule = RetryRule(attempts=3, total_seconds=half, cap_seconds=half / 4, retry_after_cap_seconds=half / 2)
+        rule = RetrySettings(attempts=3, total_seconds=half, cap_seconds=half / 4, retry_after_cap_seconds=half / 2)
         return config.model_copy(update={"timeout": min(config.timeout, half), "retry": rule})
 
 

@@ -226,7 +226,7 @@ class BaseContactImportOperator(MailLineage, SendGuardMixin, BaseInterruptibleOp
             rows: Rows,
             plan: ImportPlan,
             on_reject: Callable[[Reject], None] = spool.add,
-            memory: ImportCheckpoint | None = checkpoint,
+            checkpoint: ImportCheckpoint | None = checkpoint,
         ) -> None:
             import_contacts(
                 self.hook.get_conn(),
@@ -235,7 +235,7 @@ class BaseContactImportOperator(MailLineage, SendGuardMixin, BaseInterruptibleOp
                 on_reject=on_reject,
                 on_progress=progress.show,
                 progress=progress,
-                memory=memory,
+                checkpoint=checkpoint,
                 interrupt=self.new_interrupt(),
             )
 

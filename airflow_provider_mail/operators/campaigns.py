@@ -307,7 +307,7 @@ class MailCreateCampaignOperator(MailLineage, SendGuardMixin, WaitingMixin, Base
                     request,
                     ignore=self.ignore_differences,
                     on_incomplete=self.on_incomplete,
-                    memory=state,
+                    state=state,
                     replace_scheduled=self.replace_scheduled,
                     # Within the window, a campaign that is created later than planned is sent at once.
                     allow_past_send_date=self.allow_past_send_date or bool(self.send_window and not self.send_date),

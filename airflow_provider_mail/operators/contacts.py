@@ -257,8 +257,8 @@ class MailDeleteContactOperator(BaseNamedOperator):
     address again, unless its source returns it.
 
     Returns ``deleted``, ``gone`` (whether lookups afterwards do not find the address), ``spellings`` (in how many
-    spellings it was deleted and looked up), ``audiences`` (those that have forgotten the person), ``at`` (ISO 8601,
-    UTC), ``reference`` and ``sandbox``; never the address.
+    spellings it was deleted and looked up), ``audiences`` (those that have forgotten the person), ``deleted_at`` (ISO
+    8601, UTC), ``reference`` and ``sandbox``; never the address.
 
     .. seealso::
         For more information on how to use this operator, see the guide
@@ -329,8 +329,13 @@ class MailDeleteContactOperator(BaseNamedOperator):
             audiences = [] if result["sandbox"] else self._forget(deletions[0].email)
         if not gone and not result["sandbox"]:
             raise AirflowException("the service reports that the contact is deleted, and still returns it")
-        at = datetime.now(UTC).replace(microsecond=0).isoformat()
-        receipt = {"spellings": len(deletions), "audiences": audiences, "at": at, "reference": self.reference}
+        deleted_at = datetime.now(UTC).replace(microsecond=0).isoformat()
+        receipt = {
+            "spellings": len(deletions),
+            "audiences": audiences,
+            "deleted_at": deleted_at,
+            "reference": self.reference,
+        }
         return {**result, "gone": gone, **receipt}
 
     def _forget(self, email: str) -> list[str]:

@@ -198,7 +198,7 @@ class MailStatsSettledSensor(BaseWaitSensor):
             stable_checks=self.stable_checks,
             min_interval=self.min_interval,
             max_age=self.max_age,
-            memory=self._wait.state,
+            state=self._wait.state,
             poke_interval=self.poke_interval,
             end_time=end_time,
             poll_error_timeout=self.poll_error_timeout,

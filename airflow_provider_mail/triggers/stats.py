@@ -19,7 +19,7 @@ class MailStatsSettledTrigger(BaseWaitTrigger):
     """Fire when the statistics of a campaign are final, when they disappear, or when the wait times out.
 
     The event contains ``status``, ``name`` (the campaign), ``message`` and ``result`` (the final record). Observations
-    do not survive a restart of the triggerer: the trigger then continues from ``memory``.
+    do not survive a restart of the triggerer: the trigger then continues from ``state``.
 
     :param mail_conn_id: the connection to the service.
     :param mail_name: the exact name of the campaign.
@@ -29,7 +29,7 @@ class MailStatsSettledTrigger(BaseWaitTrigger):
         ``max_age`` ends the wait.
     :param min_interval: the minimum seconds between observations. Default: 0.
     :param max_age: seconds after the send time at which counts are final even if they still change. Default: never.
-    :param memory: the state of the previous polls, as `StatsStabilityTracker.state`. Default: none.
+    :param state: the state of the previous polls, as `StatsStabilityTracker.state`. Default: none.
     :param poke_interval: seconds between polls; all waits with the same connection and interval share their polls.
         Default: 60.
     :param end_time: Unix time at which the wait times out, even after restarts of the triggerer. Default: never.
@@ -47,7 +47,7 @@ class MailStatsSettledTrigger(BaseWaitTrigger):
         stable_checks: int | None = None,
         min_interval: float = 0.0,
         max_age: float | None = None,
-        memory: dict[str, Any] | None = None,
+        state: dict[str, Any] | None = None,
         poke_interval: float = 60.0,
         end_time: float | None = None,
         poll_error_timeout: float = 600.0,
@@ -65,7 +65,7 @@ class MailStatsSettledTrigger(BaseWaitTrigger):
         self.stable_checks = stable_checks
         self.min_interval = min_interval
         self.max_age = max_age
-        self.memory = memory
+        self.state = state
 
     def subscription(self, errors: PollErrorBudget) -> tuple[type[SharedPoller[Any]], WaitSubscription]:
         from airflow_provider_mail._polling.pollers import StatsPoller, StatsSubscription
@@ -77,7 +77,7 @@ class MailStatsSettledTrigger(BaseWaitTrigger):
             stable_checks=self.stable_checks,
             min_interval=self.min_interval,
             max_age=self.max_age,
-            state=self.memory,
+            state=self.state,
         )
         start_day = date.fromisoformat(self.start_day)
         end_day = date.fromisoformat(self.end_day) if self.end_day else None

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
 
-from airflow_provider_mail.api.config import ClientConfig, RetryRule
+from airflow_provider_mail.api.config import ClientConfig, RetrySettings
 from airflow_provider_mail.api.errors import MailError
 from tests.api.parts import Call, MailClient, MailRequest, RequestAttempt, ServiceClock
 
-ONCE = RetryRule(attempts=1)
-QUICK = RetryRule(attempts=3, total_seconds=20.0, base_seconds=0.001, cap_seconds=0.002)
+ONCE = RetrySettings(attempts=1)
+QUICK = RetrySettings(attempts=3, total_seconds=20.0, base_seconds=0.001, cap_seconds=0.002)
 """Repeats at once, three times in all."""
 
 

@@ -91,7 +91,7 @@ def test_a_cancelled_pause_ends(emulator: Emulator) -> None:
     emulator.faults.add("too_many_requests", "lists/get", count=None, retry_after=100)
 
     async def cancelled() -> None:
-        async with AsyncMailClient(settings(emulator.base_url, retry=api.RetryRule())) as client:
+        async with AsyncMailClient(settings(emulator.base_url, retry=api.RetrySettings())) as client:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.2):
                     await client.send(api.GetLists())

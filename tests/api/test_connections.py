@@ -83,7 +83,7 @@ def test_what_never_arrived_is_repeated(clock: Clock, connect: Callable[..., Mai
         late.add_sender("news@example.com")
     clock.after(20, late.start)
     try:
-        connect(f"http://127.0.0.1:{port}", retry=api.RetryRule(attempts=1000)).send(SEND)
+        connect(f"http://127.0.0.1:{port}", retry=api.RetrySettings(attempts=1000)).send(SEND)
         assert (len(late.messages()), late.journal.count(SEND.path)) == (1, 1)
     finally:
         late.stop()

@@ -15,8 +15,8 @@ from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.contacts import UpdateMode
 from airflow_provider_mail.api.errors import (
-    MailAnswerLostError,
     MailRejectedError,
+    MailResponseLostError,
     MailValidationError,
 )
 from airflow_provider_mail.api.flows.import_contacts import MAX_REJECTED_ROWS, ImportPlan, Progress, import_contacts
@@ -54,7 +54,7 @@ class Import:
         self.rejects: list[Reject] = []
         self.heard: list[tuple[int, int, int]] = []
 
-    def run(self, source: Iterator[Sequence[Row]] | Sequence[Row], memory: Any = None, **plan: Any) -> Progress:
+    def run(self, source: Iterator[Sequence[Row]] | Sequence[Row], checkpoint: Any = None, **plan: Any) -> Progress:
         """Import batches, or rows to be cut into chunks."""
         made = ImportPlan(**{"properties": PROPERTIES, "chunk_size": 10, "max_in_flight": 4, **plan})
         chunks = batched(source, made.chunk_size) if isinstance(source, list) else source
@@ -63,7 +63,7 @@ class Import:
             "on_progress": lambda now: self.heard.append((now.accepted, now.rejected, now.requests)),
         }
         with MailClient(self._config) as client:
-            return import_contacts(client, chunks, made, progress=self.progress, memory=memory, **report)
+            return import_contacts(client, chunks, made, progress=self.progress, checkpoint=checkpoint, **report)
 
     @property
     def counts(self) -> tuple[int, int, int]:
@@ -169,7 +169,7 @@ def test_a_rejection_that_no_row_causes_ends_the_import(
         # Once the valid row was rejected, too: only the code of the last row was compared.
         ([2], {"kind": "code_before", "skip": 2, "code": 403, "message": "contact quota exceeded"}, MailRejectedError),
         # The response to the check of the account is lost.
-        ([1, 2], {"kind": "close_before", "where": {"sandboxMode": True}}, MailAnswerLostError),
+        ([1, 2], {"kind": "close_before", "where": {"sandboxMode": True}}, MailResponseLostError),
     ],
 )
 def test_no_row_is_rejected_while_the_account_may_be_the_cause(

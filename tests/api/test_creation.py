@@ -15,11 +15,11 @@ import pytest
 from airflow_provider_mail.api.campaigns import Campaign, CancelCampaign, CreateCampaign, DeleteCampaign
 from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.errors import (
-    MailAnswerLostError,
     MailConflictError,
     MailError,
     MailPendingCampaignError,
     MailRejectedError,
+    MailResponseLostError,
     MailValidationError,
 )
 from airflow_provider_mail.api.flows.campaign_checks import COMPARED, check_equal, differences, is_older, is_unsent
@@ -266,7 +266,7 @@ def test_a_scheduled_campaign_that_exists_already(
     client.send(request)
     state = CreationState(**{} if knows in ("nothing", "seen", "adopt_older") else {knows: True})
     state.note(seen=knows == "seen")
-    options = {"memory": state, "not_older_than": None if knows == "adopt_older" else datetime.now(UTC)}
+    options = {"state": state, "not_older_than": None if knows == "adopt_older" else datetime.now(UTC)}
     if adopts:
         assert create(client, request, **options).adopted
     else:
@@ -299,14 +299,14 @@ def test_what_was_removed(
     request = changed(send_date=SOON if what == "scheduled" else None)
     state = lost(service, client) if what == "lost" else CreationState()
     if what != "lost":
-        create(client, request, memory=state)
+        create(client, request, state=state)
     service.set_campaign_state(REQUEST.mail_name, "removed")
     state.cleared, state.send_again = cleared, again
     asked = request.model_copy(update={"mail_name": name})
     if made:
-        assert not create(client, asked, memory=state).adopted
+        assert not create(client, asked, state=state).adopted
     else:
-        conflict(client, REQUEST.mail_name, asked, memory=state)
+        conflict(client, REQUEST.mail_name, asked, state=state)
     assert service.journal.count(SENDS) == 1 + made
 
 
@@ -316,7 +316,7 @@ def lost(service: Emulator, client: MailClient) -> CreationState:
     service.faults.add("close_after", SENDS)
     service.faults.add("http_error_before", GET, skip=1, count=None)
     with pytest.raises(MailError):
-        create(client, memory=state)
+        create(client, state=state)
     service.faults.clear()
     return state
 
@@ -329,10 +329,10 @@ def test_a_rejection_does_not_erase_an_earlier_doubt(minutes: int, service: Emul
     service.clock.advance(60 * minutes)
     wrong = changed(send_list_names=["none"])
     with pytest.raises(MailPendingCampaignError if minutes == 1 else MailRejectedError, match="none"):
-        create(client, wrong, memory=state)
+        create(client, wrong, state=state)
     assert state.creation.attempted_at is not None
     service.clock.advance(2 * 3600 + DAY)
-    assert create(client, memory=state, not_older_than=datetime.now(UTC) + timedelta(days=1)).adopted
+    assert create(client, state=state, not_older_than=datetime.now(UTC) + timedelta(days=1)).adopted
     assert exists(service)
 
 
@@ -345,11 +345,11 @@ def test_after_an_own_attempt_no_advice_mails_again(lost: bool, service: Emulato
         service.faults.add("close_after", SENDS)
     else:
         client.send(REQUEST)
-    text = conflict(client, "differs in content: ", memory=state)
+    text = conflict(client, "differs in content: ", state=state)
     own = "this task probably created it; if the service rewrites what it is sent, set ignore_differences=['content']; "
     assert (own + "another mail_name, or deleting it, mails everybody again" in text) is lost
     assert ("choose another" in text) is not lost
-    assert create(client, memory=state, ignore=["content"]).adopted
+    assert create(client, state=state, ignore=["content"]).adopted
     assert exists(service)
 
 
@@ -362,10 +362,10 @@ def test_a_name_that_is_taken_after_an_own_lost_response(service: Emulator, clie
     service.faults.add("close_after", SENDS)
     state = CreationState()
     with pytest.raises(MailPendingCampaignError, match=r"exists.* The next try looks it up again") as raised:
-        create(client, memory=state)
+        create(client, state=state)
     assert (raised.value.temporary, raised.value.may_have_taken_effect) == (True, True)
     service.clock.advance(600)
-    assert create(client, memory=state).adopted
+    assert create(client, state=state).adopted
     assert (exists(service), service.journal.count(SENDS)) == (True, 2)
 
 
@@ -383,11 +383,11 @@ def test_a_cancelled_one_that_shows_as_scheduled(scheduled: Any, service: Emulat
     assert held(service)["state"] == "cancelled"
     state = CreationState()
     state.own_name = True
-    conflict(client, r"To send it after all, delete that campaign and clear this task", request, memory=state)
+    conflict(client, r"To send it after all, delete that campaign and clear this task", request, state=state)
     assert (state.creation.seen, state.creation.sends_at) == (True, None)
     service.set_campaign_state(REQUEST.mail_name, "removed")
     state.cleared = True
-    assert not create(client, request, memory=state).adopted
+    assert not create(client, request, state=state).adopted
 
 
 @pytest.mark.parametrize("lost", [True, False])
@@ -411,7 +411,7 @@ def test_a_new_campaign_that_shows_as_a_draft(lost: bool, service: Emulator, cli
 @pytest.mark.parametrize(
     ("error", "attempts", "pauses"),
     [
-        (MailAnswerLostError("lost", operation=SENDS), 3, [1.0, 2.0, 4.0, 8.0, 8.0, 7.0]),
+        (MailResponseLostError("lost", operation=SENDS), 3, [1.0, 2.0, 4.0, 8.0, 8.0, 7.0]),
         # Nothing leads up to a rejection, so it is most likely meant; the name may be taken all the same.
         (MailRejectedError("no such list", operation=SENDS), 1, [1.0, 2.0, 4.0]),
     ],
@@ -446,15 +446,15 @@ def test_once_there_is_a_guid_it_identifies_the_campaign(
 ) -> None:
     request = NEWS.model_copy(update={"send_date": send_date})
     state = CreationState()
-    first = create(client, request, memory=state)
+    first = create(client, request, state=state)
     assert (first.mail_name, first.adopted, first.guid) == ("news 2026 mai", False, state.creation.guid)
     for _ in range(2):
-        again = create(client, request, memory=state)
+        again = create(client, request, state=state)
         assert (again.mail_name, again.adopted, again.guid) == ("news 2026 mai", True, first.guid)
     assert rewriting.journal.count(SENDS) == 1
     if send_date is not None:
         other = request.model_copy(update={"subject": "Corrected"})
-        replaced = create(client, other, memory=state, replace_scheduled=True)
+        replaced = create(client, other, state=state, replace_scheduled=True)
         assert (replaced.adopted, replaced.guid == first.guid) == (False, False)
         assert [item["removed"] for item in rewriting.campaigns("news 2026 mai")] == [True, False]
 
@@ -464,7 +464,7 @@ def test_without_a_response_a_rewritten_name_is_found(rewriting: Emulator, clien
     rewriting.faults.add(fault, SENDS.removeprefix("/v5/"), count=1)
     state = CreationState()
     for _ in range(2):
-        creation = create(client, NEWS, memory=state)
+        creation = create(client, NEWS, state=state)
         assert (creation.mail_name, creation.adopted, creation.guid) == ("news 2026 mai", True, state.creation.guid)
     assert rewriting.journal.count(SENDS) == 1
 
@@ -477,13 +477,13 @@ def test_a_lookup_that_fails_after_the_creation_fails_nothing(rewriting: Emulato
 
 def test_another_campaign_that_has_its_name_now_is_not_it(service: Emulator, client: MailClient) -> None:
     state = CreationState()
-    create(client, memory=state)
+    create(client, state=state)
     service.set_campaign_state(REQUEST.mail_name, "removed")
     by_others(service, REQUEST)
-    conflict(client, "was created by this task and is gone", memory=state)
+    conflict(client, "was created by this task and is gone", state=state)
     state.cleared = state.send_again = True
     # It is adopted as any other one would be.
-    assert create(client, memory=state).guid == state.creation.guid == service.campaigns(REQUEST.mail_name)[-1]["guid"]
+    assert create(client, state=state).guid == state.creation.guid == service.campaigns(REQUEST.mail_name)[-1]["guid"]
     assert len(service.campaigns(REQUEST.mail_name)) == 2
 
 
@@ -501,13 +501,13 @@ def test_a_deleted_draft_that_is_still_listed_is_not_adopted(
 ) -> None:
     service.change_settings(removed_shown_seconds=600, not_found_code=code)
     draft, state = changed(only_save=True), CreationState()
-    create(client, draft, memory=state)
-    assert create(client, draft, memory=state).adopted
+    create(client, draft, state=state)
+    assert create(client, draft, state=state).adopted
     by_others(service, DeleteCampaign(mail_name=REQUEST.mail_name))
-    memory = state if who == "this task" else CreationState()
+    state = state if who == "this task" else CreationState()
     with pytest.raises(MailPendingCampaignError, match=r"lists the draft .* would not delete it"):
-        create(client, draft, memory=memory)
+        create(client, draft, state=state)
     service.clock.advance(601)
-    memory.cleared = True
-    assert create(client, draft, memory=memory).adopted is False
+    state.cleared = True
+    assert create(client, draft, state=state).adopted is False
     assert len(service.campaigns(REQUEST.mail_name)) == 2

@@ -32,7 +32,7 @@ from tests.api.parts import (
 from tests.support.clock import Clock
 
 GOOD = HttpResponse(200, {}, b'{"code": 200}')
-LOST = api.MailAnswerLostError("the response was lost", operation="/v5/x")
+LOST = api.MailResponseLostError("the response was lost", operation="/v5/x")
 AWAY = api.MailConnectError("rejected")
 READ = api.GetLists()
 SEND = api.SendMail(subject="s", content="c", sender_mail="news@example.com", to=api.Recipient(email="ada@example.com"))
@@ -68,9 +68,9 @@ def sending(request: MailRequest[Any], *results: Any, **settings: Any) -> tuple[
 def test_the_pauses_between_repetitions_double() -> None:
     rehearsal, response = sending(READ, LOST, LOST, LOST, LOST, GOOD)
     assert (response.code, rehearsal.pauses) == (200, [0.5, 1.0, 2.0, 4.0])
-    rehearsal, _ = sending(READ, LOST, LOST, GOOD, requests_per_second=0.1, retry=api.RetryRule(base_seconds=1))
+    rehearsal, _ = sending(READ, LOST, LOST, GOOD, requests_per_second=0.1, retry=api.RetrySettings(base_seconds=1))
     assert rehearsal.at == [1000.0, 1010.0, 1020.0], "they wait for a slot, too"
-    _, error = sending(READ, LOST, LOST, HttpResponse(503, {}, b""), retry=api.RetryRule(attempts=3))
+    _, error = sending(READ, LOST, LOST, HttpResponse(503, {}, b""), retry=api.RetrySettings(attempts=3))
     assert (type(error), error.__context__, error.__cause__) == (api.MailServerError, None, None)
     assert "HTTP 503" in str(error)
     rehearsal, error = sending(READ, busy("121"))
@@ -79,7 +79,7 @@ def test_the_pauses_between_repetitions_double() -> None:
 
 def test_total_time_does_not_count_the_wait_for_a_slot() -> None:
     rehearsal = Rehearsal(in_turn(api.MailConnectError("x"), GOOD))
-    core = exchange(rehearsal, requests_per_second=0.01, retry=api.RetryRule(total_seconds=50, base_seconds=1))
+    core = exchange(rehearsal, requests_per_second=0.01, retry=api.RetrySettings(total_seconds=50, base_seconds=1))
     core.throttle.reserve()
     core.send(READ)
     assert rehearsal.at == [1100.0, 1200.0]
@@ -87,7 +87,7 @@ def test_total_time_does_not_count_the_wait_for_a_slot() -> None:
 
 def test_each_request_is_reported_with_its_throttled_time() -> None:
     reported: list[tuple[Any, ...]] = []
-    settings = {"requests_per_second": 0.1, "draw": 0.5, "retry": api.RetryRule(base_seconds=1)}
+    settings = {"requests_per_second": 0.1, "draw": 0.5, "retry": api.RetrySettings(base_seconds=1)}
     sending(READ, busy("7"), LOST, GOOD, on_request=reported.append, **settings)
     # Seven seconds for the 429, then the rate. The backoff after the lost response, a second, does not count.
     assert reported == [(READ.path, False, 0.0), (READ.path, True, 10.0), (READ.path, True, 9.0)]
@@ -299,17 +299,17 @@ def test_each_repetition_is_reserved_and_429_pauses_all() -> None:
 
 # The rule and its limits, Retry-After, the throttle.
 
-RULE = api.RetryRule(attempts=5, total_seconds=300, base_seconds=0.5, cap_seconds=30, retry_after_cap_seconds=120)
+RULE = api.RetrySettings(attempts=5, total_seconds=300, base_seconds=0.5, cap_seconds=30, retry_after_cap_seconds=120)
 FINAL = [
     api.MailAuthError, api.MailConfigError, api.MailConflictError, api.MailIncompleteCampaignError,
     api.MailRejectedError, api.MailSandboxError, api.MailValidationError,
 ]  # fmt: skip
 NEVER_ARRIVED = [api.MailConnectError, api.MailRateLimitError]
-UNKNOWN = [api.MailAnswerLostError, api.MailAnswerError, api.MailServerError]
+UNKNOWN = [api.MailResponseLostError, api.MailResponseError, api.MailServerError]
 
 
 def pause(
-    error: api.MailError, attempt: int = 1, elapsed: float = 0.0, draw: float = 1.0, rule: api.RetryRule = RULE,
+    error: api.MailError, attempt: int = 1, elapsed: float = 0.0, draw: float = 1.0, rule: api.RetrySettings = RULE,
     *, repeatable: bool = True,
 ) -> float | None:  # fmt: skip
     return rule.pause_before_repeat(error, attempt, elapsed, repeatable=repeatable, draw=lambda: draw)
@@ -323,7 +323,7 @@ def test_what_is_repeated(repeatable: bool) -> None:
 
 @given(st.integers(1, 10_000), st.floats(0, 1))
 def test_the_pause_is_full_jitter_below_a_doubling_bound(attempt: int, draw: float) -> None:
-    rule = api.RetryRule(attempts=20_000, base_seconds=0.5, cap_seconds=30)
+    rule = api.RetrySettings(attempts=20_000, base_seconds=0.5, cap_seconds=30)
     seconds = pause(api.MailConnectError("x"), attempt=attempt, draw=draw, rule=rule)
     assert seconds == pytest.approx(draw * min(30.0, 0.5 * 2 ** min(attempt - 1, 40)))
 
@@ -342,7 +342,7 @@ def retry_after(seconds: float) -> list[api.MailError]:
         ([BUSY], {"attempt": 4, "draw": 0.0}, 0.0),
         ([BUSY, AWAY], {"attempt": 5}, None),
         ([LIMITED], {"attempt": 500, "draw": 0.0}, 0.0),
-        ([LIMITED], {"rule": api.RetryRule(attempts=1)}, None),
+        ([LIMITED], {"rule": api.RetrySettings(attempts=1)}, None),
         # The total time, of every error.
         ([BUSY, AWAY, LIMITED], {"elapsed": 299.4}, 0.5),
         ([BUSY, AWAY, LIMITED], {"elapsed": 299.6}, None),

@@ -20,13 +20,13 @@ from airflow_provider_mail import api
 from airflow_provider_mail.api.campaigns import CampaignStats, GetCampaigns, GetCampaignStats
 from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.errors import (
-    MailAnswerError,
-    MailAnswerLostError,
     MailAuthError,
     MailConfigError,
     MailError,
     MailRateLimitError,
     MailRejectedError,
+    MailResponseError,
+    MailResponseLostError,
     MailServerError,
 )
 from airflow_provider_mail.api.lists import AddList, GetLists
@@ -49,12 +49,12 @@ def coded(code: Any, message: Any = "words") -> bytes:
 Judgement = tuple[type[MailError], bool, bool, int | None, str]
 REJECTED: Judgement = (MailRejectedError, False, False, 400, "code 400: rejected: words")
 FAILED: Judgement = (MailServerError, True, True, 500, "code 500: the service failed: words")
-NO_CODE: Judgement = (MailAnswerError, True, True, None, "without a whole-number code")
-NO_JSON: Judgement = (MailAnswerError, True, True, None, "no JSON object")
+NO_CODE: Judgement = (MailResponseError, True, True, None, "without a whole-number code")
+NO_JSON: Judgement = (MailResponseError, True, True, None, "no JSON object")
 
 
 def contradicts(status: int) -> Judgement:
-    return MailAnswerError, True, True, 200, f"HTTP {status} contradicts code 200"
+    return MailResponseError, True, True, 200, f"HTTP {status} contradicts code 200"
 
 
 # HTTP status and body, then error, temporary, may have taken effect, code, what the text says
@@ -65,7 +65,7 @@ TABLE: list[tuple[int, bytes, *Judgement]] = [
     (200, coded(403), MailRejectedError, False, False, 403, "code 403: rejected: words"),
     (200, coded(401), MailAuthError, False, False, 401, "code 401: the service rejected the credentials: words"),
     (200, coded(429), MailRateLimitError, True, False, 429, "code 429: too many requests: words"),
-    (200, coded(408), MailAnswerLostError, True, True, 408, "code 408: the service timed out"),
+    (200, coded(408), MailResponseLostError, True, True, 408, "code 408: the service timed out"),
     (200, coded(500), *FAILED),
     (500, coded(500), *FAILED),
     # Codes that the document does not know are the service's failures.
@@ -82,14 +82,14 @@ TABLE: list[tuple[int, bytes, *Judgement]] = [
     (401, coded(500), MailAuthError, False, False, 500, "HTTP 401"),
     *((status, coded(200), *contradicts(status)) for status in (199, 400, 401, 429)),
     # No JSON object: the status decides.
-    (200, HTML, MailAnswerError, True, True, None, "HTTP 200 with no JSON object"),
-    (204, b"", MailAnswerError, True, True, None, "HTTP 204 with no JSON object"),
+    (200, HTML, MailResponseError, True, True, None, "HTTP 200 with no JSON object"),
+    (204, b"", MailResponseError, True, True, None, "HTTP 204 with no JSON object"),
     *((200, body, *NO_JSON) for body in (b"", b'{"code": 200, "mess', b"[200]", b"200", b"null")),
     (200, b'{"code": 200, "message": "\xff"}', *NO_JSON),
     (200, b'{"code": 200, "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", *NO_JSON[:-1], "JSON"),
     # A proxy's page, whatever its status, says nothing of what became of the request ...
     *(
-        (status, body, MailAnswerError, True, True, None, f"HTTP {status} with ")
+        (status, body, MailResponseError, True, True, None, f"HTTP {status} with ")
         for status in (400, 402, 403, 404, 405, 406, 407, 409, 410, 414, 418, 421, 422, 425, 431, 451, 499)
         for body in (HTML, b"", b'{"message": "words"}', b'{"code": "x"}')
     ),
@@ -97,7 +97,7 @@ TABLE: list[tuple[int, bytes, *Judgement]] = [
     (413, coded(413), MailRejectedError, False, False, 413, "code 413: rejected"),
     # ... but for 401 (what the service's own holds is not shown) and 429, which are given before anything is done.
     (401, HTML, MailAuthError, False, False, None, "HTTP 401: the service rejected the credentials"),
-    (408, b"", MailAnswerLostError, True, True, None, "HTTP 408: the service timed out"),
+    (408, b"", MailResponseLostError, True, True, None, "HTTP 408: the service timed out"),
     (429, b"slow down", MailRateLimitError, True, False, None, "HTTP 429: too many requests"),
     *(
         (status, body, MailServerError, True, True, None, f"HTTP {status}: the service failed")
@@ -156,7 +156,7 @@ NO_COUNTS = [b"1e999", b"-1e999", b"1.5", b'"many"', b"[1]", b"{}", b"true", b"f
 def test_a_count_or_a_total_that_is_none(record: type[Resource], number: bytes) -> None:
     for request, records in ((GetLists(), b"lists"), (STATS, b"mailStatsList")):
         body = b'{"code": 200, "%s": [], "totalRecords": %s}' % (records, number)
-        with pytest.raises(MailAnswerError, match="totalRecords"):
+        with pytest.raises(MailResponseError, match="totalRecords"):
             parse_response(request, HttpResponse(200, {}, body))
     counts = [name for name, field in record.model_fields.items() if field.annotation is int]
     assert len(counts) >= 6
@@ -170,7 +170,7 @@ def test_a_count_or_a_total_that_is_none(record: type[Resource], number: bytes) 
 def test_a_list_full_of_wrong_records_ends_at_the_first() -> None:
     """Two megabytes of wrong records must not become a gigabyte of complaints."""
     body = b'{"code": 200, "mailList": [' + b"1," * 500_000 + b"1]}"
-    with pytest.raises(MailAnswerError, match=r"mailList\[0\]") as raised:
+    with pytest.raises(MailResponseError, match=r"mailList\[0\]") as raised:
         parse_response(GetCampaigns(), HttpResponse(200, {}, body))
     assert not re.search(r"mailList\[1\]|more", str(raised.value))
 
@@ -200,7 +200,7 @@ def test_a_wrong_value_is_named_and_not_shown() -> None:
     right = {"mailName": "a", "mailSendDate": 1, **dict.fromkeys(counts, 1)}
     for field, value in [("sentCount", "secret"), ("openCount", float("nan")), ("mailSendDate", float("inf"))]:
         body = json.dumps({"code": 200, "mailStatsList": [right, {**right, "mailName": "b", field: value}]}).encode()
-        with pytest.raises(MailAnswerError, match=rf"mailStatsList\[1\]\.{field}: ") as raised:
+        with pytest.raises(MailResponseError, match=rf"mailStatsList\[1\]\.{field}: ") as raised:
             parse_response(STATS, HttpResponse(200, {}, body))
         assert "secret" not in str(raised.value)
 
@@ -231,7 +231,7 @@ BROKEN = {
 @pytest.mark.parametrize("response", BROKEN.values(), ids=BROKEN)
 def test_broken_http_is_a_lost_response(response: bytes, wire: Wire, client: MailClient) -> None:
     wire.answer = response
-    with pytest.raises(api.MailAnswerLostError, match="/v5/lists/get: the response was lost"):
+    with pytest.raises(api.MailResponseLostError, match="/v5/lists/get: the response was lost"):
         client.send(READ)
     with pytest.raises(api.MailAmbiguousSendError):
         client.send(SEND)
@@ -251,7 +251,7 @@ UNREADABLE = [
 def test_an_unreadable_body_is_an_error(wire: Wire, client: MailClient) -> None:
     for response in UNREADABLE:
         wire.answer = response
-        with pytest.raises(api.MailAnswerError, match="no JSON object") as raised:
+        with pytest.raises(api.MailResponseError, match="no JSON object") as raised:
             client.send(READ)
         assert raised.value.status == 200
 
@@ -317,7 +317,7 @@ HUGE: dict[str, Any] = {
 @pytest.mark.parametrize("response", HUGE.values(), ids=HUGE)
 def test_a_huge_body_takes_little_memory(response: Any, wire: Wire, connect: Callable[..., MailClient]) -> None:
     wire.answer = response
-    client = connect(wire.base_url, max_answer_bytes=2_000_000)
+    client = connect(wire.base_url, max_response_bytes=2_000_000)
     too_large = f"{READ.path}: the response is larger than 2000000 bytes: request less at once: fewer days"
     with memory_below(20), pytest.raises(api.MailTooLargeError, match=too_large):
         client.send(READ)
@@ -326,7 +326,7 @@ def test_a_huge_body_takes_little_memory(response: Any, wire: Wire, connect: Cal
 
 def test_very_many_values_are_not_decoded(wire: Wire, connect: Callable[..., MailClient]) -> None:
     """Within the limits of size, and a hundred times as large when decoded."""
-    client = connect(wire.base_url, retry=ONCE, max_answer_bytes=4_000_000)
+    client = connect(wire.base_url, retry=ONCE, max_response_bytes=4_000_000)
     for begin, piece, end in [
         (b'"lists": [', b"{},", b"{}]}"),
         (b'"x": [', b"[" * 50 + b"]" * 50 + b",", b"0]}"),
@@ -342,7 +342,7 @@ def test_very_many_values_are_not_decoded(wire: Wire, connect: Callable[..., Mai
 def test_large_texts_are_not_very_many_values(wire: Wire, connect: Callable[..., MailClient]) -> None:
     text = json.dumps('<style>a{b:c},[d]{e:f}</style>\n"' * 100_000)
     wire.answer = http(f'{{"code": 200, "lists": [{{"ListName": {text}}}]}}'.encode())
-    client = connect(wire.base_url, retry=ONCE, max_answer_bytes=4_000_000)
+    client = connect(wire.base_url, retry=ONCE, max_response_bytes=4_000_000)
     assert len(client.send(READ).records[0].list_name) == 3_200_000
     for one in (b'"' * 1_000_001, b'"' + rb"\"" * 1_000_000, b'"' + b"\\" * 1_000_001, b"{" * 2_000_000):
         exceeds_memory(one, 0)  # takes no longer than the text is long

@@ -151,7 +151,7 @@ def test_a_500_that_kept_nothing(fault: str, params: Any, adopted: bool, case: C
     state = CreationState()
     case.service.faults.clear()
     case.service.faults.add(fault, SENDS, **params)
-    creation = case.create("cancel", memory=state)
+    creation = case.create("cancel", state=state)
     assert (creation.adopted, creation.incomplete, state.creation.incomplete) == (adopted, False, False)
     assert case.held["guid"] == creation.guid
     assert not any(entry["operation"] == CANCEL for entry in case.service.journal.processed())
@@ -179,13 +179,13 @@ def test_no_advice_mails_everybody_twice(state: Any, status: Any, advice: str, c
     case.service.faults.add("http_error_before", GET, skip=1, count=None, status=503)
     attempts = CreationState()
     with pytest.raises(MailError):
-        case.create(memory=attempts)
+        case.create(state=attempts)
     case.service.faults.clear()
     if state in ("sending", "done"):
         case.service.clock.advance(3601 + (10_000 if state == "done" else 0))
     else:
         case.service.set_campaign_state(NAME, state)
-    text = case.kept(memory=attempts)
+    text = case.kept(state=attempts)
     assert advice in text
     assert ("run again" in text) == (state not in ("sending", "done"))
     assert ("mail_name" in text) == (state in ("sending", "done") or (state, status) == ("scheduled", 1))
@@ -200,30 +200,30 @@ def test_the_next_try_remembers(choice: Any, scheduled: Any, case: Case) -> None
     case.kept()
     state = incomplete()
     if choice == "keep":
-        creation = case.create(choice, memory=state)
+        creation = case.create(choice, state=state)
         assert (creation.incomplete, creation.adopted, creation.guid) == (True, True, case.held["guid"])
         case.ask_for(subject="Others'")
         with pytest.raises(MailConflictError, match="differs in subject"):
-            case.create(choice, memory=incomplete())
+            case.create(choice, state=incomplete())
         case.ask_for(subject="Spring")
     else:
-        assert "an earlier try was answered with code 500" in case.kept(choice, memory=state)
+        assert "an earlier try was answered with code 500" in case.kept(choice, state=state)
     assert case.held["cancelled"] == (choice == "cancel")
     assert case.sends == 1
     if choice == "cancel":
         case.service.clock.advance(7200)  # it was not sent meanwhile
     case.service.set_campaign_state(NAME, "removed")
-    creation = case.create(memory=state, allow_past_send_date=True)
+    creation = case.create(state=state, allow_past_send_date=True)
     assert (creation.adopted, creation.incomplete, state.creation.incomplete) == (False, False, False)
 
 
 def test_what_was_continued_with_and_sent_is_not_created_again(case: Case) -> None:
     state = CreationState()
-    case.create("keep", memory=state)
+    case.create("keep", state=state)
     case.service.clock.advance(7200)
     case.service.set_campaign_state(NAME, "removed")
     with pytest.raises(MailConflictError, match=r"is gone: .* It was sent, or its send time has passed"):
-        case.create("keep", memory=state, allow_past_send_date=True)
+        case.create("keep", state=state, allow_past_send_date=True)
     assert case.sends == 1
 
 
@@ -231,7 +231,7 @@ def test_who_remembers_waits_for_it_to_show(case: Case) -> None:
     looks = iter([[], [], [shown(1, datetime.now(UTC) + timedelta(hours=1))]])
     rehearsal = Rehearsal(lambda step: page(step, next(looks)))
     with pytest.raises(MailIncompleteCampaignError):
-        create_campaign(rehearsal, case.request, memory=incomplete())
+        create_campaign(rehearsal, case.request, state=incomplete())
     assert [step.path for step in rehearsal.asked] == [GET] * 3
     assert rehearsal.pauses == [1.0, 2.0]
 

@@ -16,7 +16,7 @@ from airflow_provider_mail.api.contacts import DeleteContact
 from airflow_provider_mail.api.errors import (
     MailAuthError,
     MailConflictError,
-    MailMissingError,
+    MailNotFoundError,
     MailRejectedError,
     MailServerError,
     MailValidationError,
@@ -91,7 +91,7 @@ def test_created_and_deleted_once(kind: Kind, emulator: Emulator, client: MailCl
     assert delete(client, kind.remove) is True
     assert delete(client, kind.remove) is False
     assert (emulator.journal.count(kind.remove.path), kind.held(emulator)) == (1, 0)
-    with pytest.raises(MailMissingError, match="no resource of that name"):
+    with pytest.raises(MailNotFoundError, match="no resource of that name"):
         delete(client, kind.remove, missing_ok=False)
 
 

@@ -157,7 +157,7 @@ def test_a_list_without_end_is_an_error(total: Callable[[int], int | None], monk
         page = [{"listName": f"list-{number}"} for number in range(first, first + 1000)]
         return request.response(lists=page, total_records=total(first))
 
-    with pytest.raises(api.MailAnswerError, match="no end"):
+    with pytest.raises(api.MailResponseError, match="no end"):
         read(endless, api.GetLists(page_size=1000))
 
 

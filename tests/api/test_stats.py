@@ -18,12 +18,12 @@ from airflow_provider_mail.api.campaigns import Campaign, CampaignStats, GetCamp
 from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.contacts import Contact, GetListContacts
 from airflow_provider_mail.api.errors import (
-    MailAnswerError,
     MailAuthError,
     MailConfigError,
     MailError,
     MailIncompleteError,
     MailRejectedError,
+    MailResponseError,
 )
 from airflow_provider_mail.api.flows.statistics import campaign_stats, missing_days, transactional_stats
 from airflow_provider_mail.api.flows.waits import get_campaign_states
@@ -149,7 +149,7 @@ def test_two_records_of_a_campaign_and_one_of_another_day() -> None:
         ([{"mailSendDate": millis(FIRST + 3 * day)}], "to 2026-01-02 was requested, and a record has the mailSendDate"),
         ([{"mailSendDate": millis(FIRST - 2 * day)}], "to 2026-01-02 was requested, and a record has the mailSendDate"),
     ]:
-        with pytest.raises(MailAnswerError, match=says) as raised:
+        with pytest.raises(MailResponseError, match=says) as raised:
             read(*others)
         assert raised.value.operation == GetCampaignStats.path
     for number in (-1, 2):  # the days of other zones
@@ -348,10 +348,10 @@ def test_a_redirect_with_a_page_is_a_redirect() -> None:
 def test_the_limit_of_memory_holds_for_compact_records() -> None:
     for request, name in ((compact_records(CONTACTS), "contactList"), (STATES, "mailList")):
         response = HttpResponse(200, {}, answer(name, [{"mailName": "a", "mailStatus": 1}] * 100))
-        with pytest.raises(MailAnswerError, match="would take more than 50000 bytes"):
+        with pytest.raises(MailResponseError, match="would take more than 50000 bytes"):
             parse_response(request, response, max_memory=50_000)
     body = answer("mailStatsList", [record(f"mail {number}") for number in range(100)])
-    with pytest.raises(MailAnswerError, match="would take more than 50000 bytes"):
+    with pytest.raises(MailResponseError, match="would take more than 50000 bytes"):
         stats(body, compact=True, max_memory=50_000)
 
 
@@ -374,10 +374,10 @@ WRONG: list[tuple[bytes, type[MailError] | None]] = [
     (answer("mailStatsList", [record("a", mailSendDate=None), record("b", mailSendDate=0)], totalRecords=2), None),
     (answer("mailStatsList", [record(str(number)) for number in range(20)], totalRecords=21), MailIncompleteError),
     (answer("mailStatsList", [record(str(n // 2)) for n in range(20)], totalRecords=20), MailIncompleteError),
-    (answer("mailStatsList", [record("a", mailSendDate=NOON + 3 * 86_400_000)], totalRecords=1), MailAnswerError),
-    (FIFTY[:-30], MailAnswerError),
+    (answer("mailStatsList", [record("a", mailSendDate=NOON + 3 * 86_400_000)], totalRecords=1), MailResponseError),
+    (FIFTY[:-30], MailResponseError),
     (FIFTY.replace(b'"code": 200', b'"code": 401'), MailAuthError),
-    *((FIFTY.replace(b'"12"', name), MailAnswerError) for name in (b'"12', b"12", b'"\xff"')),
+    *((FIFTY.replace(b'"12"', name), MailResponseError) for name in (b'"12', b"12", b'"\xff"')),
 ]
 
 

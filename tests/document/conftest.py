@@ -8,7 +8,7 @@ import pytest
 from pydantic import SecretStr
 
 from airflow_provider_mail.api.client import MailClient
-from airflow_provider_mail.api.config import ClientConfig, RetryRule
+from airflow_provider_mail.api.config import ClientConfig, RetrySettings
 from mail_emulator import Emulator
 
 COLLECTED = pytest.StashKey[frozenset[str]]()
@@ -26,7 +26,7 @@ def config(emulator: Emulator) -> ClientConfig:
         base_url=emulator.base_url,
         api_key=SecretStr(emulator.api_key),
         timeout=60,
-        retry=RetryRule(attempts=3, base_seconds=0.01),
+        retry=RetrySettings(attempts=3, base_seconds=0.01),
     )
 
 

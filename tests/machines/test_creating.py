@@ -209,7 +209,7 @@ class Creating(RuleBasedStateMachine):
                     client,
                     self.request,
                     on_incomplete=self.choice,
-                    memory=record,
+                    state=record,
                     not_older_than=None if self.adopt_older else self.began,
                 )
         except Killed as death:
@@ -261,7 +261,7 @@ class Creating(RuleBasedStateMachine):
         if not record.cleared or (self.hidden() and not self.again):
             other = self.request.model_copy(update={"mail_name": f"at {self.tries}"})
             with pytest.raises(MailError):
-                create_campaign(self.client, other, memory=record)
+                create_campaign(self.client, other, state=record)
             assert not self.service.campaigns(other.mail_name)
 
     @rule()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.api.config import RetryRule
+from airflow_provider_mail.api.config import RetrySettings
 from airflow_provider_mail.hooks.connection import client_config
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.transactional import TASK_STATE_KEY, MailSendBatchOperator
@@ -86,7 +86,7 @@ def change_retries(monkeypatch: pytest.MonkeyPatch, **rule: Any) -> None:
     """Let the clients of hooks made from now on have another patience."""
 
     def impatient(connection: Any) -> Any:
-        return client_config(connection).model_copy(update={"retry": RetryRule(**rule)})
+        return client_config(connection).model_copy(update={"retry": RetrySettings(**rule)})
 
     monkeypatch.setattr("airflow_provider_mail.hooks.mail.client_config", impatient)
 

@@ -31,7 +31,7 @@ def test_a_contact_is_erased_with_a_receipt(run: Run, emulator: Emulator) -> Non
     before = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
     done = run(new("DeleteContact", **ADA, reference="GDPR-17"))
     receipt = done.returned
-    assert before <= datetime.datetime.fromisoformat(receipt.pop("at")) <= datetime.datetime.now(datetime.UTC)
+    assert before <= datetime.datetime.fromisoformat(receipt.pop("deleted_at")) <= datetime.datetime.now(datetime.UTC)
     known = {"spellings": 1, "audiences": [], "reference": "GDPR-17", "sandbox": False}
     assert receipt == {"deleted": True, "gone": True} | known
     assert "ada@" not in (done.log + done.rendered()).lower()

@@ -17,7 +17,7 @@ from airflow.sdk import DAG, task
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_mail.api.errors import MailAnswerLostError, MailError, MailValidationError
+from airflow_provider_mail.api.errors import MailError, MailResponseLostError, MailValidationError
 from airflow_provider_mail.api.transactional import SendMail
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.operators.campaigns import MailCancelCampaignOperator
@@ -381,7 +381,9 @@ def test_a_known_id_proves_that_a_request_in_doubt_was_sent(emulator: Emulator, 
 
     tries = Tries()
     emulator.faults.add("close_before", SENDS, skip=1)
-    with pytest.raises(MailAnswerLostError, match=r"request 1 .* may have been sent; .* The next try sends it again$"):
+    with pytest.raises(
+        MailResponseLostError, match=r"request 1 .* may have been sent; .* The next try sends it again$"
+    ):
         tries.run(make())
     said = message.format(bodies(emulator)[1]["uniqueMsgID"])
     emulator.faults.add("code_before", SENDS, code=400, message=said)
@@ -399,7 +401,7 @@ def test_other_requests_than_an_earlier_try_began_with_are_not_sent(emulator: Em
     """Neither fewer nor others, whatever is done with the request in doubt."""
     tries = Tries()
     emulator.faults.add("close_after", SENDS, skip=2)
-    with pytest.raises(MailAnswerLostError):
+    with pytest.raises(MailResponseLostError):
         tries.run(batch(messages=letters(40), on_ambiguous="resend"))
     others, last = letters(10, start=50), letters(10, start=30)
     for choice in ("skip", "resend"):
@@ -552,7 +554,7 @@ def test_a_part_in_doubt_concerns_only_its_people(emulator: Emulator, choice: st
     for _ in range(2):
         with proxy(emulator, 413, most=5):
             if choice == "resend" and tries.number == 0:
-                with pytest.raises(MailAnswerLostError, match=r"request 0 \(5 recipients, uniqueMsgID .*\.5\.5\)"):
+                with pytest.raises(MailResponseLostError, match=r"request 0 \(5 recipients, uniqueMsgID .*\.5\.5\)"):
                     tries.run(batch(messages=letters(20), on_ambiguous=choice))
             else:
                 result = tries.run(batch(messages=letters(20), on_ambiguous=choice))

@@ -41,12 +41,12 @@ GETS, STATS = "campaign/mail/get", "campaign/mail/stats/get"
 WAIT = {"poke_interval": 30.0, "end_time": 1893456000.0, "poll_error_timeout": 60.0}
 COMMON = {"mail_conn_id": "mail_default", **WAIT}
 CAMPAIGN = {"mail_name": "spring", "not_before": 1893450000.0, "seen": True, "cancel_on_kill": True}
-MEMORY = {"mail_name": "spring", "min_interval": 3600.0, "record": None, "same": 0, "last": 0.0, "missing": 1}
+STATE = {"mail_name": "spring", "min_interval": 3600.0, "record": None, "same": 0, "last": 0.0, "missing": 1}
 SETTLED = {"mail_name": "spring", "start_day": "2026-03-01", "end_day": None, "stable_checks": 3}
 # From the first release on, what a version has stored must load for ever: arguments are only added, with a default.
 STORED: dict[str, dict[str, Any]] = {
     "campaigns.MailCampaignTrigger": {**CAMPAIGN, "guid": "g-1", **COMMON},
-    "stats.MailStatsSettledTrigger": {**SETTLED, "min_interval": 3600.0, "max_age": None, "memory": MEMORY, **COMMON},
+    "stats.MailStatsSettledTrigger": {**SETTLED, "min_interval": 3600.0, "max_age": None, "state": STATE, **COMMON},
     "senders.MailSenderTrigger": {"sender_email": "mail.example.com", "selector": "mail", **COMMON},
     "events.MailInboxTrigger": {"inbox_conn_id": "warehouse", "inbox_table": "mail_inbox", **WAIT},
     "campaigns.MailCampaignEventTrigger": {

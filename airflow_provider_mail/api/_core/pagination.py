@@ -30,10 +30,10 @@ from typing import Generic, TypeVar
 from airflow_provider_mail.api._core.pacing import Interrupt, Workers
 from airflow_provider_mail.api._core.requests import Client, PagedRequest, PageResponse
 from airflow_provider_mail.api.errors import (
-    MailAnswerError,
     MailError,
     MailIncompleteError,
     MailRejectedError,
+    MailResponseError,
     MailValidationError,
 )
 
@@ -246,7 +246,7 @@ class Pager(Generic[Item]):
         """Process a page; return its records that were not on an earlier page.
 
         :raises MailIncompleteError: the list has ended and records are missing, or it has changed and must not change.
-        :raises MailAnswerError: the list has no end.
+        :raises MailResponseError: the list has no end.
         """
         assert self.next_request is not None, "the list has ended"
         self._note_total(page)
@@ -257,7 +257,7 @@ class Pager(Generic[Item]):
             fresh = list(compress(new, self._first_reading.missing(map(page.identity, new))))
             self._seen_twice += len(new) - len(fresh)
         if len(self._seen) > self._max_records:
-            raise MailAnswerError(
+            raise MailResponseError(
                 f"{self._operation}: the list has no end: {len(self._seen)} distinct records received, the service "
                 f"reports {'?' if self._total is None else self._total}",
                 operation=self._operation,
@@ -450,7 +450,7 @@ def concurrent_pages(
     :param interrupted_by: ends the read from outside, such as from ``on_kill`` of an operator.
     :param on_total: called with the number of records that a page reports, before the page is yielded.
     :raises MailIncompleteError: records are missing, or the list has changed and the pager does not allow it.
-    :raises MailAnswerError: the list has no end.
+    :raises MailResponseError: the list has no end.
     :raises MailInterruptedError: the interrupt ended the read.
     """
     reading = pager.reading

@@ -17,7 +17,12 @@ from pydantic.alias_generators import to_camel
 from airflow_provider_mail.api._core.fields import PATTERN_MESSAGES, Day, WholeNumber
 from airflow_provider_mail.api._core.pacing import ServiceClock
 from airflow_provider_mail.api.config import ClientConfig
-from airflow_provider_mail.api.errors import MailAnswerError, MailError, MailValidationError, describe_validation_error
+from airflow_provider_mail.api.errors import (
+    MailError,
+    MailResponseError,
+    MailValidationError,
+    describe_validation_error,
+)
 
 __all__ = ["MailRequest", "MailResponse"]
 
@@ -194,12 +199,12 @@ class MailRequest(RequestModel, Generic[R_co]):
     def read(self, fields: Mapping[str, Any]) -> R_co:
         """Validate a successful response.
 
-        :raises MailAnswerError: naming the fields that are missing or of the wrong type.
+        :raises MailResponseError: naming the fields that are missing or of the wrong type.
         """
         try:
             response = cast(R_co, self.response.model_validate(fields))
         except ValidationError as error:
-            raise MailAnswerError(
+            raise MailResponseError(
                 f"{self.path}: the response does not have the documented form: {describe(error)}", operation=self.path
             ) from None
         if response.message and self.effect is not Effect.READ:

@@ -26,13 +26,13 @@ from airflow_provider_mail.api._core.fields import address_key, epoch_millis, se
 from airflow_provider_mail.api._core.pacing import retry_after_seconds
 from airflow_provider_mail.api._core.requests import MailRequest, MailResponse, OpenResource
 from airflow_provider_mail.api.errors import (
-    MailAnswerError,
-    MailAnswerLostError,
     MailAuthError,
     MailConfigError,
     MailError,
     MailRateLimitError,
     MailRejectedError,
+    MailResponseError,
+    MailResponseLostError,
     MailServerError,
     MailTooLargeError,
 )
@@ -106,7 +106,7 @@ def _error(operation: str, response: HttpResponse, code: int | None, message: st
         "service_message": message or None,
     }
     if code == 200 and status < 500:
-        return MailAnswerError(f"{prefix} contradicts code 200, which means success", **details)
+        return MailResponseError(f"{prefix} contradicts code 200, which means success", **details)
     retry_after = retry_after_seconds(response.headers)
     if result == 429:
         return MailRateLimitError(f"{prefix}: too many requests{text}", retry_after=retry_after, **details)
@@ -117,14 +117,14 @@ def _error(operation: str, response: HttpResponse, code: int | None, message: st
         )
         return MailAuthError(f"{prefix}: the service rejected the credentials{text}. {advice}", **details)
     if result == 408:
-        return MailAnswerLostError(f"{prefix}: the service timed out{text}", **details)
+        return MailResponseLostError(f"{prefix}: the service timed out{text}", **details)
     if result == 413 and code is None:
         # A proxy says this of a request that it does not pass on.
         return MailRejectedError(f"{prefix}: rejected, the request is too large for a proxy{text}", **details)
     if 400 <= result < 500 and code not in (None, 200):
         return MailRejectedError(f"{prefix}: rejected{text}", **details)
     if status < 500 and code is None:
-        return MailAnswerError(
+        return MailResponseError(
             f"{prefix} with {missing} instead of the service's response: check that the connection's host is the "
             "service's address and that no proxy's page replaces the response",
             **details,
@@ -211,7 +211,7 @@ def _is_address(word: str, exceptions: Collection[str]) -> bool:
 
 
 MEMORY_RATIO = 4
-"""A decoded response may take this multiple of ``max_answer_bytes`` in memory."""
+"""A decoded response may take this multiple of ``max_response_bytes`` in memory."""
 
 # Estimated bytes in memory, deliberately high: an object with its model, a field with its name, other values.
 _BYTES_PER_MARK = ((b"{", 700), (b":", 100), (b",", 64), (b"[", 64))

@@ -26,7 +26,7 @@ import httpx
 from airflow_provider_mail.api._core.pacing import current_interrupt
 from airflow_provider_mail.api._core.requests import Effect
 from airflow_provider_mail.api.config import ClientConfig, connect_error_message, network_reason, proxy_url
-from airflow_provider_mail.api.errors import MailAnswerLostError, MailConfigError, MailConnectError, MailError
+from airflow_provider_mail.api.errors import MailConfigError, MailConnectError, MailError, MailResponseLostError
 
 log = logging.getLogger(__name__)
 
@@ -118,13 +118,13 @@ class Transmission:
     def check_response(self, status: int) -> None:
         """Reject a response that cannot belong to this request.
 
-        :raises MailAnswerLostError: the response arrived before the request was sent, or reports success for a request
-            that was not sent completely.
+        :raises MailResponseLostError: the response arrived before the request was sent, or reports success for a
+            request that was not sent completely.
         """
         if self._connection is not None and status >= 400:
             self._connection.failed = True
         if not self._received or (self._truncated and status < 400):
-            raise MailAnswerLostError(
+            raise MailResponseLostError(
                 f"{self._operation}: the response belongs to another request, so the response to this one was lost",
                 operation=self._operation,
             )
@@ -479,12 +479,12 @@ def transport_error(operation: str, error: Exception, config: ClientConfig, late
     if isinstance(error, httpx.UnsupportedProtocol | httpx.LocalProtocolError | httpx.InvalidURL):
         return MailConfigError(f"{operation}: the request could not be built ({error_type})", operation=operation)
     if late is not None:
-        return MailAnswerLostError(
+        return MailResponseLostError(
             f"{operation}: the response was not complete after {late:g} s ({TOTAL_TIMEOUT_FACTOR} times the "
             "connection's timeout), the request may have been carried out",
             operation=operation,
         )
-    return MailAnswerLostError(
+    return MailResponseLostError(
         f"{operation}: the response was lost ({error_type}), the request may have been carried out", operation=operation
     )
 

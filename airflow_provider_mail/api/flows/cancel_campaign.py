@@ -19,7 +19,7 @@ from airflow_provider_mail.api.campaigns import (
     not_known,
     state_after_rejection,
 )
-from airflow_provider_mail.api.errors import MailConflictError, MailError, MailMissingError, MailRejectedError
+from airflow_provider_mail.api.errors import MailConflictError, MailError, MailNotFoundError, MailRejectedError
 
 __all__ = ["Cancellation", "StopResult", "cancel_campaign", "scheduled_campaigns", "stop_campaigns"]
 
@@ -63,7 +63,7 @@ def end_campaign(
     :param missing_ok: succeed when there is no campaign of that name.
     :param ignore_draft: succeed when it shows as a draft and the service rejects its cancellation: it was only saved,
         was cancelled before, or cannot be cancelled and is sent. The specification does not show which.
-    :raises MailMissingError: there is no campaign of that name, and ``missing_ok`` is false.
+    :raises MailNotFoundError: there is no campaign of that name, and ``missing_ok`` is false.
     :raises MailConflictError: it is or will be sent, and cannot be cancelled.
     :raises MailPendingCampaignError: it cannot be cancelled, and the service does not show whether it is sent.
     """
@@ -95,7 +95,7 @@ def end_campaign(
         campaign = campaign or find_campaign(client, request.mail_name)
         cancelled = campaign is not None
     if campaign is None and not missing_ok:
-        raise MailMissingError(f"mail_name: there is no campaign {request.mail_name!r}", operation=request.path)
+        raise MailNotFoundError(f"mail_name: there is no campaign {request.mail_name!r}", operation=request.path)
     return cancelled
 
 

@@ -72,7 +72,7 @@ def create_campaign(
     *,
     ignore: Collection[str] = (),
     on_incomplete: OnIncomplete = "fail",
-    memory: CreationState | None = None,
+    state: CreationState | None = None,
     replace_scheduled: bool = False,
     allow_past_send_date: bool = False,
     not_older_than: datetime | None = None,
@@ -83,10 +83,10 @@ def create_campaign(
 
     :param ignore: request fields that may differ when a campaign is adopted.
     :param on_incomplete: what to do with a campaign that the service kept although creating it failed (code 500).
-    :param memory: the known state of the attempts of earlier tries; updated. Default: there were none.
+    :param state: the known state of the attempts of earlier tries; updated. Default: there were none.
     :param replace_scheduled: cancel and delete an own campaign that differs and is still to be sent; create it anew.
     :param allow_past_send_date: create the campaign although its send time has passed: the service sends it at once.
-    :param not_older_than: do not adopt a campaign of another task or run, scheduled or sent. If ``memory`` does not
+    :param not_older_than: do not adopt a campaign of another task or run, scheduled or sent. If ``state`` does not
         show whose it is, a campaign that was sent before this moment (by the clock of Airflow's scheduler) counts as
         another's. Default: adopt any campaign.
     :param caps: the limits of its day, checked before it is created. Default: no limits.
@@ -102,7 +102,7 @@ def create_campaign(
     """
     if unknown := sorted(set(ignore) - COMPARED):
         raise MailValidationError(f"ignore: {', '.join(unknown)}: not among {', '.join(sorted(COMPARED))}")
-    state = CreationState() if memory is None else memory
+    state = state or CreationState()
     clock = client.service_clock
     task = _Task(client, request, state, ignore, not_older_than)
     task.check_name()

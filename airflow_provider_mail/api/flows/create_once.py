@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 
 from airflow_provider_mail.api._core.pacing import NEW_SECONDS
 from airflow_provider_mail.api._core.requests import Client, MailRequest, MailResponse
-from airflow_provider_mail.api.errors import MailConflictError, MailError, MailMissingError, MailRejectedError
+from airflow_provider_mail.api.errors import MailConflictError, MailError, MailNotFoundError, MailRejectedError
 
 PAUSES = (1.0, 2.0, 4.0, 8.0, 8.0, 7.0)
 """Seconds between lookups: in half a minute, a new resource appears, and a new campaign no longer shows as a draft."""
@@ -241,12 +241,12 @@ def delete(client: Client, request: MailRequest[Any], *, missing_ok: bool = True
 
     :param request: such as ``DeleteList``.
     :param missing_ok: succeed when there is no resource of that name.
-    :raises MailMissingError: there is no resource of that name, and ``missing_ok`` is false.
+    :raises MailNotFoundError: there is no resource of that name, and ``missing_ok`` is false.
     """
     # The specification does not show the response for a missing resource, so it is looked up first.
     exists: bool = request.exists(client)
     if not exists and not missing_ok:
-        raise MailMissingError(f"{request.path}: there is no resource of that name", operation=request.path)
+        raise MailNotFoundError(f"{request.path}: there is no resource of that name", operation=request.path)
     if not exists and request.lookup_is_authoritative:
         return False
     try:

@@ -102,7 +102,7 @@ def import_contacts(
     on_reject: Callable[[Reject], None],
     on_progress: Callable[[Progress], None] = lambda progress: None,
     progress: Progress | None = None,
-    memory: ImportCheckpoint | None = None,
+    checkpoint: ImportCheckpoint | None = None,
     interrupt: Interrupt | None = None,
 ) -> Progress:
     """Import all rows of a source.
@@ -115,7 +115,7 @@ def import_contacts(
     :param on_reject: called in the calling thread for each rejected row.
     :param on_progress: called in the calling thread when chunks got a response or need not be sent.
     :param progress: updated continuously, so that the caller has the counts when an error ends the import.
-    :param memory: the checkpoint of earlier tries. All rows are read and validated again, so that the same rows are
+    :param checkpoint: that of earlier tries. All rows are read and validated again, so that the same rows are
         rejected; chunks that the service has accepted are not sent, except for the rows that it had rejected.
     :param interrupt: ends the import from outside, such as from ``on_kill`` of an operator.
     :raises MailError: the first final error of a chunk. Requests in flight may finish within the connection's timeout;
@@ -124,7 +124,7 @@ def import_contacts(
     :raises MailInterruptedError: the interrupt ended the import.
     """
     progress = Progress() if progress is None else progress
-    _Import(client, plan, on_reject, on_progress, progress, memory).run(source, interrupt)
+    _Import(client, plan, on_reject, on_progress, progress, checkpoint).run(source, interrupt)
     return progress
 
 

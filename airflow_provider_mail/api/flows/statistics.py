@@ -24,7 +24,7 @@ from airflow_provider_mail.api.campaigns import (
     GetCampaigns,
     GetCampaignStats,
 )
-from airflow_provider_mail.api.errors import MailAnswerError, MailRejectedError
+from airflow_provider_mail.api.errors import MailRejectedError, MailResponseError
 from airflow_provider_mail.api.transactional import GetTransactionalStats, TransactionalStats
 
 __all__ = ["campaign_stats", "transactional_stats"]
@@ -41,7 +41,7 @@ def campaign_stats(client: Client, request: GetCampaignStats, *, compact: bool =
     :param compact: return objects with the fields of :class:`CampaignStats` but none of its methods, which take a
         fraction of its memory.
     :raises MailIncompleteError: the responses are incomplete even for single campaigns.
-    :raises MailAnswerError: a campaign was not sent in the window, or has two send times.
+    :raises MailResponseError: a campaign was not sent in the window, or has two send times.
     """
     if compact:
         request = compact_records(request)
@@ -52,7 +52,7 @@ def campaign_stats(client: Client, request: GetCampaignStats, *, compact: bool =
 def transactional_stats(client: Client, request: GetTransactionalStats) -> list[TransactionalStats]:
     """Get the records of a window in the order of the days; ``missing_days`` returns the days without a record.
 
-    :raises MailAnswerError: a day is outside the window, or has two different records.
+    :raises MailResponseError: a day is outside the window, or has two different records.
     """
     records = _days(client, request)
     if not records:
@@ -115,7 +115,7 @@ def _checked(request: GetCampaignStats, response: CampaignStatsResponse) -> Reco
     for record in records:
         sent_at = record.mail_send_date
         if sent_at is not None and not first <= sent_at.toordinal() <= last:
-            raise MailAnswerError(
+            raise MailResponseError(
                 f"{request.path}: {request.start_date} to {request.end_date} was requested, and a record has the "
                 f"mailSendDate {sent_at:%Y-%m-%dT%H:%M:%SZ}",
                 operation=request.path,
@@ -129,7 +129,7 @@ def _merge(request: GetCampaignStats, by_name: RecordsByName, more: RecordsByNam
     """Add records; of two records of one campaign, keep the later one, since counts grow."""
     for name, record in more.items():
         if name in by_name and by_name[name].mail_send_date != record.mail_send_date:
-            raise MailAnswerError(
+            raise MailResponseError(
                 f"{request.path}: two records of one mailName have different mailSendDates", operation=request.path
             )
         by_name[name] = record
@@ -160,13 +160,13 @@ def _days(client: Client, request: GetTransactionalStats) -> dict[date, Transact
     response = client.send(request)
     for record in response.mail_stats_list or []:
         if not request.start_date <= record.stats_date <= request.end_date:
-            raise MailAnswerError(
+            raise MailResponseError(
                 f"{request.path}: {request.start_date} to {request.end_date} was requested, and a record has the "
                 f"statsDate {record.stats_date}",
                 operation=request.path,
             )
         if records.setdefault(record.stats_date, record) != record:
-            raise MailAnswerError(
+            raise MailResponseError(
                 f"{request.path}: two different records have the statsDate {record.stats_date}", operation=request.path
             )
     # Request each gap separately as long as that finds more days: the response may have been incomplete. The recursion

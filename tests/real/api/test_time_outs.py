@@ -31,7 +31,7 @@ def test_silence_ends_and_the_request_may_have_taken_effect(
         with pytest.raises(api.MailError) as raised:
             client.send(request_)
         error = raised.value
-    assert isinstance(error, api.MailAmbiguousSendError if request_ is SEND else api.MailAnswerLostError)
+    assert isinstance(error, api.MailAmbiguousSendError if request_ is SEND else api.MailResponseLostError)
     assert "ReadTimeout" in str(error)
     assert error.may_have_taken_effect
 
