@@ -168,8 +168,9 @@ def exchange(
     *,
     draw: float = 1.0,
     on_request: Callable[[RequestAttempt], None] | None = None,
+    renew: Callable[[], ClientConfig | None] | None = None,
     **settings: Any,
 ) -> RehearsedClient:
     """A client with the clock of a rehearsal, and the same random number each time."""
     config = ClientConfig(base_url="http://service.example", api_key="key", **settings)
-    return RehearsedClient(rehearsal, draw, config, on_request=on_request)
+    return RehearsedClient(rehearsal, draw, config, on_request=on_request, renew=renew)

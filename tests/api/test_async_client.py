@@ -126,13 +126,14 @@ def test_what_cannot_be_interrupted_keeps_nobody(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_send_that_is_cancelled_is_not_repeated(wire: Wire) -> None:
-    """Its connection is shut down: that is no reason to try again."""
+    """Its connection is shut down, before the client is closed: that is no reason to try again."""
     send = api.SendMail(subject="s", content="c", sender_mail="news@example.com", to=api.Recipient(email="a@b.example"))
-    arrived = threading.Event()
+    arrived, ended = threading.Event(), threading.Event()
 
     def swallow(connection: Any) -> None:
         arrived.set()
         connection.recv(1)  # until the client hangs up
+        ended.set()
 
     wire.answer = swallow
 
@@ -143,6 +144,7 @@ def test_a_send_that_is_cancelled_is_not_repeated(wire: Wire) -> None:
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
+            assert await asyncio.to_thread(ended.wait, 30)
 
     asyncio.run(cancelled())
     assert len(wire.requests) == 1

@@ -53,6 +53,15 @@ def assert_ended(prefix: str) -> None:
             assert not thread.is_alive()
 
 
+def test_what_follows_an_interrupted_work_is_not_interrupted(client: api.MailClient, ends: dict[str, Any]) -> None:
+    """In the same thread, such as the clean-up of a task."""
+    _, _, interrupt = ends["kill"]
+    interrupt.stop()
+    with pytest.raises(api.MailInterruptedError):
+        interrupt.run(client.send, api.GetLists())
+    assert client.send(api.GetLists()).code == 200
+
+
 @pytest.mark.parametrize("how", ["time-out", "kill"])
 def test_an_import_ends(how: str, emulator: Emulator, client: api.MailClient, ends: dict[str, Any]) -> None:
     action, error, interrupt = ends[how]

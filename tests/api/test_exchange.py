@@ -242,6 +242,33 @@ def test_a_rejection_after_earlier_attempts(request_: MailRequest[Any], results:
         assert text in str(result)
 
 
+REFUSED = respond(401, code=401)
+
+
+@pytest.mark.parametrize(
+    ("host", "request_", "results", "continues"),
+    [
+        ("service.example", READ, [REFUSED, GOOD], True),
+        ("service.example", READ, [REFUSED, REFUSED], False),
+        # Another service has other people.
+        ("moved.example", READ, [REFUSED], False),
+        # Its response was lost before: what may have been carried out is told.
+        ("service.example", api.UpsertContact(email="ada@example.com"), [LOST, REFUSED], False),
+    ],
+)
+def test_work_continues_with_new_credentials_of_the_same_service(
+    host: str, request_: MailRequest[Any], results: Any, continues: bool
+) -> None:
+    renewed = api.ClientConfig(base_url=f"http://{host}", api_key="renewed")
+    rehearsal, result = sending(request_, *results, renew=lambda: renewed)
+    assert len(rehearsal.asked) == len(results)
+    if continues:
+        assert result.code == 200
+        assert rehearsal.asked[-1].headers.items() >= renewed.credentials().items()
+    else:
+        assert (type(result), result.may_have_taken_effect) == (api.MailAuthError, LOST in results)
+
+
 CANCEL = api.CancelCampaign(mail_name="news")
 
 

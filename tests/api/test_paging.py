@@ -278,6 +278,24 @@ def test_growth_excuses_no_missing_record() -> None:
         read_at_once(short, Changes.ALLOW_GROWTH, at_once=1)
 
 
+def test_a_second_reading_uses_no_page_that_the_first_requested_ahead() -> None:
+    """Pages 2 and 3 repeat the first and so end the first reading, when others have been requested."""
+    everything = names(61)
+    first_pages = 0
+
+    def moving(request: api.GetLists) -> Any:
+        nonlocal first_pages
+        index = request.page_index or 1
+        first_pages += index == 1
+        page = everything[(index - 1) * 10 : index * 10]
+        if first_pages == 1 and index > 1:
+            page = everything[:10] if index < 4 else [f"gone-{index}"] * (index < 8)
+        total = 60 if first_pages == 1 and index == 1 else 61
+        return request.response(lists=[{"listName": name} for name in page], total_records=total)
+
+    assert sorted(read_at_once(moving, Changes.ALLOW_GROWTH)) == sorted(everything)
+
+
 def test_reading_begins_with_the_first_page_and_its_total() -> None:
     listing = Listing(names(25))
 

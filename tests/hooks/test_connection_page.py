@@ -261,6 +261,18 @@ def test_a_proxy_carries_the_request(
     assert request.startswith(f"POST {service.base_url}/v5/lists/get HTTP/1.1\r\n".encode())
 
 
+def test_an_address_that_the_environment_exempts_is_asked_directly(
+    monkeypatch: pytest.MonkeyPatch, emulator: Emulator, send: Send
+) -> None:
+    with Wire(http(b"{}")) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.base_url)
+        for name in ("NO_PROXY", "no_proxy"):
+            monkeypatch.setenv(name, "127.0.0.1")
+        send(emulator)
+    assert proxy.requests == []
+    assert len(emulator.journal.entries()) == 1
+
+
 def test_a_proxy_that_rejects_is_named(make_hook: Callable[..., MailHook]) -> None:
     with Wire(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n") as proxy:
         hook = make_hook(host="https://api.example.com", password=API_KEY, extra={"proxy": proxy.base_url})

@@ -453,19 +453,19 @@ def concurrent_pages(
     :raises MailResponseError: the list has no end.
     :raises MailInterruptedError: the interrupt ended the read.
     """
-    reading = pager.reading
     # Never more threads than connections: httpcore may close a connection just assigned to a waiting thread (its issue
     # 1110).
     threads = min(at_once, client.config.max_in_flight)
-    requested: dict[int, Future[PageResponse[Item]]] = {}
+    # By reading and page: a second reading uses no page that was requested ahead by the first.
+    requested: dict[tuple[int, int], Future[PageResponse[Item]]] = {}
     with Workers[PageResponse[Item]](threads, "mail-pages", interrupted_by) as workers:
         while (next_request := pager.next_request) is not None:
             # Pages are consumed in order; twice as many requests as threads prevent a slow page from blocking.
             for request in (next_request, *pager.ahead(2 * threads)):
-                index = request.page_index or 1
-                if index not in requested:
-                    requested[index] = workers.submit(client.send, request)
-            future = requested.pop(next_request.page_index or 1)
+                place = pager.reading, request.page_index or 1
+                if place not in requested:
+                    requested[place] = workers.submit(client.send, request)
+            future = requested.pop((pager.reading, next_request.page_index or 1))
             workers.first_done([future])
             try:
                 page = future.result()
@@ -474,11 +474,5 @@ def concurrent_pages(
                 continue
             records = pager.feed(page)
             on_total(page.total_records)
-            if pager.reading != reading:
-                # The pages requested ahead belong to the previous read.
-                reading = pager.reading
-                for ahead in requested.values():
-                    ahead.cancel()
-                requested.clear()
             if records:
                 yield records
