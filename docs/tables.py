@@ -5,6 +5,7 @@ The table below ``<!-- table: mail_contacts -->`` is the output of :func:`column
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
@@ -66,7 +67,13 @@ COMMON = ("mail_conn_id", "team_name", "observed_at", "loaded_at", "run_id", "ot
 """Columns of many tables, which the page explains once."""
 
 STATE = ("mail_audiences", "mail_audiences_members", "mail_memory", "mail_memory_alerts")
-"""Tables that people only create: the page has their columns and types without the meanings."""
+"""Tables that people only create: the page has all their columns, without the meanings."""
+
+FIELDS = ("mail_lists", "mail_templates", "mail_senders")
+"""Tables whose columns are the fields of the service: the page has the meanings of the codes alone."""
+
+ENDINGS = ("; only when mail_status is 2", "; 0 when nothing was sent")
+"""What the page says once of all columns of a table that end so."""
 
 SAME = {"mail_campaign_stats_snapshots": "mail_campaign_stats"}
 """Tables of which the page lists only the columns that another one does not have."""
@@ -83,24 +90,19 @@ def columns(table: Table, without: Table | None = None) -> str:
         for column in table.stored_columns
         if column.name not in COMMON and (column.name, column.comment) not in known
     ]
-    if table in map(TABLES.get, STATE):
-        names = (f"{_name(each, table)} {_type(each.type.name, each.nullable)}" for each in table.stored_columns)
-        return marked.table(("columns",), [("; ".join(names),)])
+    if table in map(TABLES.get, (*STATE, *FIELDS)):
+        listed = table.stored_columns if table in map(TABLES.get, STATE) else shown
+        return marked.table(("columns",), [("; ".join(_name(each, table) for each in listed),)])
     rows = []
-    for (kind, nullable, comment), same in groupby(
-        shown, lambda column: (column.type, column.nullable, column.comment)
-    ):
+    for comment, same in groupby(shown, lambda column: column.comment):
         names = (_name(each, table) for each in same)
-        rows.append((", ".join(names), _type(kind.name, nullable), comment))
-    return marked.table(("column", "type", "meaning"), rows)
+        rows.append(("; ".join(names), re.sub(f"({'|'.join(ENDINGS)})$", "", comment)))
+    return marked.table(("column", "meaning"), rows)
 
 
 def _name(column: Column, table: Table) -> str:
-    return f"**`{column.name}`**" if column.name in table.key else f"`{column.name}`"
-
-
-def _type(name: str, nullable: bool) -> str:
-    return f"{name}{', null' if nullable else ''}"
+    name = f"**`{column.name}`**" if column.name in table.key else f"`{column.name}`"
+    return f"{name} {column.type.name}{'?' if column.nullable else ''}"
 
 
 def filled(page: str) -> str:

@@ -11,7 +11,6 @@ from airflow.sdk import DAG
 from airflow_provider_mail.assets import events_asset
 from airflow_provider_mail.transfers.events_to_sql import MailEventsToSqlOperator
 
-# [START howto_drain_events]
 with DAG(
     dag_id="mail_drain_events",
     description="Pushed events, each of them once",
@@ -23,6 +22,7 @@ with DAG(
     default_args={"retries": 3, "retry_delay": pendulum.duration(minutes=1)},
     tags=["mail", "example"],
 ) as dag:
+    # [START howto_drain_events]
     # The asset starts other DAGs when something new was stored.
     MailEventsToSqlOperator(task_id="drain", sql_conn_id="warehouse", keep_days=7, outlets=[events_asset()])
-# [END howto_drain_events]
+    # [END howto_drain_events]

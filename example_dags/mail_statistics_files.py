@@ -11,7 +11,6 @@ from airflow.sdk import DAG
 
 from airflow_provider_mail.transfers.mail_to_object_storage import MailStatsToObjectStorageOperator
 
-# [START howto_statistics_files]
 with DAG(
     dag_id="mail_statistics_files",
     description="Campaign and transactional statistics as Parquet files, day by day",
@@ -24,8 +23,9 @@ with DAG(
     default_args={"retries": 3, "retry_delay": pendulum.duration(minutes=5)},
     tags=["mail", "example"],
 ) as dag:
+    # [START howto_statistics_files]
     MailStatsToObjectStorageOperator(task_id="campaigns", path="{{ var.value.mail_lake }}/campaigns", lookback_days=7)
     MailStatsToObjectStorageOperator(
         task_id="transactional", kind="transactional", path="{{ var.value.mail_lake }}/transactional", lookback_days=7
     )
-# [END howto_statistics_files]
+    # [END howto_statistics_files]

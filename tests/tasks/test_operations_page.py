@@ -61,14 +61,12 @@ def cells(operation: Operation, folder: Path) -> list[str]:
     by = [f"`{name}`" for name in [*sorted(senders), *COMMANDS.get(operation.key, ())]]
     reason = REASONS.get(operation.key) or EXAMPLES[operation.key].without_operator
     shown = [f"[`{name}`](../example_dags/{name})" for name in examples(sorted(senders))]
-    tests = [f"`test_everything.py` `{task_id}`" for task_id in sorted(senders.values())[:1]]
     return [
         f"`{operation.key}`",
         "an address, not a request" if operation.key == AUTHORIZE else f"`{model_of(operation).__name__}`",
         VERBS.get(operation.key, "`hook.send`"),
         "<br>".join(by) or (reason and "none"),
         "<br>".join(shown) or reason,
-        "<br>".join(tests) or "`tests/cli/test_oauth.py`",
     ]
 
 
