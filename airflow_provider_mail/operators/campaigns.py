@@ -126,12 +126,6 @@ class MailCreateCampaignOperator(MailLineage, SendGuardMixin, WaitingMixin, Base
         ``airflow mail stop``. Default: false.
     """
 
-    template_fields: tuple[str, ...] = (
-        "mail_conn_id", "mail_name", "sender_mail", "sender_name", "subject", "content", "send_date", "audience",
-        "send_list_names",
-        "repel_list_names", "reply_to", "attachment", "language_code", "market_name", "subscript_name", "project_code",
-        "editor_type",
-    )  # fmt: skip
     operator_extra_links = (MailCampaignLink(),)
 
     send_date: Any

@@ -71,7 +71,6 @@ class MailStatsSettledSensor(BaseWaitSensor):
         timedelta. In ``mode="reschedule"`` before Airflow 3.3 only ``timeout`` ends the wait. Default: three hours.
     """
 
-    template_fields: tuple[str, ...] = ("mail_conn_id", "mail_name", "start_day", "end_day")
     identity = "mail_name"
     absent = "campaign {!r} whose statistics could settle"
     state_key = "mail_stats_settled"
