@@ -12,6 +12,9 @@ from airflow_provider_mail.warehouse.rows import decoded, moment
 
 SHOWN = 50
 
+LATEST_RUNS = 10_000
+"""Runs among which the last success of each audience is looked for."""
+
 WHOLE_ROW = "whole row"
 """The field of a reason that concerns no single field: the row is too short, or the service rejected it."""
 
@@ -54,13 +57,17 @@ def audiences(reader: Reader) -> Grid:
         Column("Audience"), Column("Size", "number"), Column("Last success", "time"), Column("List"),
         Column("Exclusion list"), Column("Account"),
     ]  # fmt: skip
+    latest = reader.dialect.limited(
+        f"SELECT import_id, audience, {reader['audience_runs'].column('size')} AS size, finished_at, send_list_name, "
+        f"repel_list_name, mail_conn_id FROM {reader['audience_runs'].spelled} WHERE state = 'success' "
+        "ORDER BY finished_at DESC, import_id DESC",
+        LATEST_RUNS,
+        0,
+    )
     audiences = reader.rows(
-        "SELECT audience, size, finished_at, send_list_name, repel_list_name, mail_conn_id FROM ("
-        f"SELECT audience, {reader['audience_runs'].column('size')} AS size, finished_at, send_list_name, "
-        "repel_list_name, mail_conn_id, "
+        "SELECT audience, size, finished_at, send_list_name, repel_list_name, mail_conn_id FROM (SELECT b.*, "
         "ROW_NUMBER() OVER (PARTITION BY audience ORDER BY finished_at DESC, import_id DESC) AS place "
-        f"FROM {reader['audience_runs'].spelled} WHERE state = 'success') AS a WHERE place = 1 "
-        "ORDER BY finished_at DESC, audience",
+        f"FROM ({latest}) AS b) AS a WHERE place = 1 ORDER BY finished_at DESC, audience",
         limit=SHOWN,
     )
     rows = [

@@ -151,6 +151,14 @@ class Reader:
         error_class = StaleTablesError if any(expected) else WarehouseError
         raise error_class(public_message(message, self._hook))
 
+    def accounts(self, what: str) -> Sequence[str]:
+        """Return the accounts of a table whose key begins with them: one step in its index each, not all rows."""
+        found: list[str] = []
+        statement = f"SELECT MIN(mail_conn_id) AS next_one FROM {self[what].spelled} WHERE mail_conn_id > ?"
+        while next_one := self.rows(statement, found[-1:] or [""])[0]["next_one"]:
+            found.append(str(next_one))
+        return found
+
     def since(self, what: str, column: str, time: datetime.date, condition: str = "") -> tuple[int, Any]:
         """Return how many rows of a table have a time since then, and the earliest; none without the table."""
         if not self.has(what):

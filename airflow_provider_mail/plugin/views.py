@@ -6,7 +6,7 @@ import datetime
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import compress, groupby
 from typing import TYPE_CHECKING
 
 from airflow_provider_mail._config import ReceiverSettings, configured_inbox
@@ -106,11 +106,10 @@ def _title(reader: Reader, table: str) -> str:
 
 
 def _loaded(title: str, table: str, account: str, rows: Sequence[Row]) -> Loaded:
-    parts = {str(row["part"]): Part(str(row["part"]), moment(row["observed_at"]), _task(row)) for row in rows}
-    latest = max(parts.values(), key=lambda part: part.at or datetime.datetime.min.replace(tzinfo=datetime.UTC))
-    latest = replace(latest, name="")
-    days = sorted(datetime.date.fromisoformat(name) for name in parts if _DAY.fullmatch(name))
-    lists = [part for name, part in parts.items() if not _DAY.fullmatch(name)]
+    latest = replace(_part(max(rows, key=lambda row: row["observed_at"])), name="")
+    of_days = [bool(_DAY.fullmatch(row["part"])) for row in rows]
+    days = sorted({datetime.date.fromisoformat(row["part"]) for row in compress(rows, of_days)})
+    lists = [_part(row) for row, is_day in zip(rows, of_days, strict=True) if not is_day]
     if not days:
         return Loaded(title, table, account, latest, lists=lists)
     loaded_days = set(days)
@@ -120,6 +119,10 @@ def _loaded(title: str, table: str, account: str, rows: Sequence[Row]) -> Loaded
     yesterday = datetime.datetime.now(datetime.UTC).date() - datetime.timedelta(days=1)
     behind = max(0, (yesterday - days[-1]).days) if latest.is_stale else 0
     return Loaded(title, table, account, latest, strip, missing, behind, lists)
+
+
+def _part(row: Row) -> Part:
+    return Part(str(row["part"]), moment(row["observed_at"]), _task(row))
 
 
 def _task(row: Row) -> Task | None:
@@ -265,13 +268,18 @@ def _count(reader: Reader) -> Events:
         table = reader["events"]
         # A sender may push any text as a code.
         known = ", ".join(f"'{code}'" for code in EventCode)
-        codes = reader.rows(
-            "SELECT mail_conn_id, what, COUNT(*) AS total, MAX(received_at) AS latest FROM (SELECT mail_conn_id, "
-            f"received_at, CASE WHEN event_code IN ({known}) THEN event_code ELSE 'other' END AS what "
-            f"FROM {table.spelled} WHERE received_at >= ?) AS a GROUP BY mail_conn_id, what "
-            "ORDER BY mail_conn_id, total DESC, what",
-            [table.parameter("received_at", now - datetime.timedelta(days=EVENT_DAYS))],
-        )
+        # For one account after the other, by the index; most events are older.
+        codes = [
+            row
+            for account in reader.accounts("events")
+            for row in reader.rows(
+                "SELECT mail_conn_id, what, COUNT(*) AS total, MAX(received_at) AS latest FROM (SELECT mail_conn_id, "
+                f"received_at, CASE WHEN event_code IN ({known}) THEN event_code ELSE 'other' END AS what "
+                f"FROM {table.spelled} WHERE mail_conn_id = ? AND received_at >= ?) AS a GROUP BY mail_conn_id, what "
+                "ORDER BY total DESC, what",
+                [account, table.parameter("received_at", now - datetime.timedelta(days=EVENT_DAYS))],
+            )
+        ]
     letters: Sequence[Row] = []
     if reader.has("dead_letters"):
         letters = reader.rows(

@@ -113,7 +113,7 @@ class Table:
     :param comment: what the table holds; stored in databases that have comments.
     :param insert_only: whether rows are never updated: of all rows with one key, the first one stays.
     :param counted_by: name of the column by whose values the inserted rows of such a table are counted.
-    :param by_day: name of the column by whose day warehouses store the rows together.
+    :param index: names of the columns by which rows are found besides their key, as a table with years of rows needs.
     :param load_columns: further columns, which hold when and by what a row was written.
     """
 
@@ -122,7 +122,7 @@ class Table:
     comment: str
     insert_only: bool = False
     counted_by: str | None = None
-    by_day: str | None = None
+    index: tuple[str, ...] = ()
     load_columns: tuple[Column, ...] = LOAD_COLUMNS
 
     def __post_init__(self) -> None:
@@ -138,8 +138,6 @@ class Table:
             column = self[name]
             if column.nullable or column.observed or column.type in (TEXT, JSON):
                 raise ValueError(f"key column {name} must not be nullable, observed, JSON or text without a length")
-        if self.by_day and self[self.by_day].type not in (DATE, TIMESTAMP):
-            raise ValueError("rows are stored by the day of a date or a timestamp")
         if self.insert_only and self.observed:
             raise ValueError("a table whose rows are never updated has no time of observation")
         if self.counted_by and (not self.insert_only or self[self.counted_by].nullable):
@@ -171,18 +169,6 @@ class Table:
     def as_stored(self) -> Table:
         """The table as files have it: all columns are those of a row."""
         return replace(self, columns=self.stored_columns, load_columns=())
-
-    @property
-    def day(self) -> Column | None:
-        """The column by whose day warehouses store the rows together."""
-        return self[self.by_day] if self.by_day else None
-
-    @cached_property
-    def by_account_and_day(self) -> tuple[str, ...]:
-        """The columns of the index by which the rows of some days are found; none if the key has the day."""
-        if not self.by_day or self.by_day in self.key:
-            return ()
-        return (*(name for name in self.key if name in (CONNECTION.name, TEAM.name)), self.by_day)
 
     @cached_property
     def observed(self) -> str | None:

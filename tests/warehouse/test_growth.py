@@ -10,21 +10,28 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_mail.plugin import imports, overview, views
+from airflow_provider_mail.plugin.reader import Reader
+from airflow_provider_mail.warehouse.database import StoredTable
 from airflow_provider_mail.warehouse.event_counts import campaign_event_counts, event_counts
 from airflow_provider_mail.warehouse.request import Coverage, MarkGone, RemovalRule
-from airflow_provider_mail.warehouse.tables.events import EVENTS
+from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
+from airflow_provider_mail.warehouse.tables.imports import AUDIENCE_RUNS, IMPORTS
 from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_SNAPSHOTS, CAMPAIGN_STATS, snapshot_rows
 from airflow_provider_mail.webhook.inbox import Inbox, Push
+from tests.support.memory_parts import AudienceKey, Cap, Memory
 from tests.warehouse.conftest import Warehouse
 
 NOON = datetime.datetime(2026, 3, 10, 12, tzinfo=datetime.UTC)
 DAY = datetime.timedelta(days=1)
 
 WHOLE = re.compile(
-    r"SCAN (\w+)\b(?! USING INDEX mail_inbox_waiting)|SEARCH (\w+) USING .*\(mail_conn_id=\?(?: AND team_name=\?)?\)"
+    r"SCAN (\w+)\b(?! USING INDEX mail_(?:inbox_waiting|imports_by|audience_runs_by))|SEARCH (\w+) USING .*\(mail_conn_id=\?(?: AND team_name=\?)?\)"
 )
 """All rows of a table, or all of an account."""
 FEW = {
+    "a",
+    "b",
     "s",
     "airflow_provider_mail_stage",
     "airflow_provider_mail_loads",
@@ -33,7 +40,7 @@ FEW = {
     "json_each",
     "mails",
 }
-"""What one load stages, and the counter of the inbox."""
+"""What one load stages, the counter of the inbox, and what a statement has limited before."""
 
 
 @pytest.fixture
@@ -104,3 +111,32 @@ def test_the_inbox(sqlite: Warehouse, plans: list[str]) -> None:
     inbox.state(), inbox.waiting(), inbox.task_status_pushes(None)
     inbox.delete_drained(NOON + DAY)
     assert [plan for plan in plans if " LIMIT 10000" not in plan] == []
+
+
+def test_the_memory(sqlite: Warehouse, plans: list[str]) -> None:
+    memory = Memory(sqlite.hook, "mail_memory", AudienceKey(["a secret"]))
+    memory.create()
+    memory.check()
+    ((_, mail),) = memory.reserve([("a@example.com", "news")], task="import", cap=(cap := Cap(2, 60)))
+    memory.confirm({"intended": [mail]})
+    memory.schedule({"import": cap}, at=2_000_000_000)
+    memory.mark_sent(["import"])
+    assert len(memory.of("a@example.com")) == memory.release("import")
+    memory.forget("a@example.com")
+    assert plans == []
+
+
+def test_the_page(sqlite: Warehouse, plans: list[str]) -> None:
+    tables = {"imports": IMPORTS, "audience_runs": AUDIENCE_RUNS, "events": EVENTS, "dead_letters": DEAD_LETTERS}
+    for name, table in tables.items():
+        sqlite.load(table, [], f"mail_{name}")
+    reader = Reader(sqlite.hook, {name: f"mail_{name}" for name in tables})
+    assert all(map(reader.has, tables))
+    plans.clear()  # of the empty loads
+    overview.findings(reader, ())
+    imports.imports(reader), imports.audience_runs(reader), imports.audiences(reader)
+    StoredTable(sqlite.hook, DEAD_LETTERS, "mail_dead_letters").page(["letter_id"], "letter_id", "", 10)
+    assert plans == []
+    views.events(reader)
+    # Letters of any age are counted, every ten minutes at most; mostly there are few.
+    assert [plan.partition(":")[0] for plan in plans] == ["mail_dead_letters"]

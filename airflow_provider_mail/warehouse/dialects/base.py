@@ -144,18 +144,14 @@ class Dialect(Reader, ABC):
         return self._change(connection, [(f"UPDATE {self.target} SET {assignments}", parameters, where)])
 
     def _change(self, connection: Any, statements: Sequence[tuple[str, list[Any], Where]]) -> int:
-        def attempt() -> int:
+        def work(execute: Callable[..., int]) -> int:
             count = 0
-            self._begin(connection)
-            with self._cursor(connection) as cursor:
-                for statement, parameters, where in statements:
-                    condition, values = self._condition("conditions", where, spell=self._as_parameter)
-                    cursor.execute(f"{statement} WHERE {condition}", [*parameters, *values])
-                    count += self._affected(cursor)
-                connection.commit()
+            for statement, parameters, where in statements:
+                condition, values = self._condition("conditions", where, spell=self._as_parameter)
+                count += execute(f"{statement} WHERE {condition}", [*parameters, *values])
             return count
 
-        return self._retry_conflicts(attempt, connection.rollback)
+        return self.transact(connection, work)
 
     def transact(self, connection: Any, work: Callable[[Callable[..., Any]], T]) -> T:
         def attempt() -> T:

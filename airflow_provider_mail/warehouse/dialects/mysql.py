@@ -98,8 +98,7 @@ class MySql(Staged):
 
     def _keys(self) -> Sequence[str]:
         # In the definition, since CREATE INDEX needs a right of its own.
-        columns = self.table.by_account_and_day
-        return [f"INDEX by_day ({self._columns_list(columns)})"] if columns else ()
+        return [f"INDEX ({self._columns_list(self.table.index)})"] if self.table.index else ()
 
     def _addition(self, column: Column) -> str:
         return f"{super()._addition(column)} COMMENT {literal(column.comment)}"

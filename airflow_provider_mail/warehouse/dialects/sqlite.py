@@ -168,7 +168,7 @@ class Sqlite(Staged):
 
     def _index(self) -> str:
         *schema, table = (part.text for part in (self.request.resolved or self.request.name).parts)
-        return f"{'.'.join(map(quoted, [*schema, f'{table}_by_day']))} ON {quoted(table)}"
+        return f"{'.'.join(map(quoted, [*schema, f'{table}_by_{self.table.index[-1]}']))} ON {quoted(table)}"
 
     def _create_stage(self, cursor: Any) -> None:
         # The primary key keeps one row of each key, in sorted order.

@@ -245,8 +245,8 @@ class Staged(StagedSql):
             if self._existed:
                 raise self.error("it was dropped or renamed during the load: load again")
             cursor.execute(self._create_statement())
-            if (columns := self.table.by_account_and_day) and (index := self._index()):
-                cursor.execute(f"CREATE INDEX {index} ({self._columns_list(columns)})")
+            if self.table.index and (index := self._index()):
+                cursor.execute(f"CREATE INDEX {index} ({self._columns_list(self.table.index)})")
             self._describe(cursor, self.table.stored_columns, whole=True)
             return
         self._check_types(existing)
@@ -256,7 +256,7 @@ class Staged(StagedSql):
         self._describe(cursor, missing, whole=False)
 
     def _index(self) -> str:
-        """The index by account and day, as CREATE INDEX begins; empty where none is created beside the table."""
+        """The index, as CREATE INDEX begins; empty where none is created beside the table."""
         return ""
 
     def _prepare_beside(self, cursor: Any) -> None:

@@ -25,7 +25,7 @@ from airflow_provider_mail.warehouse.table import (
 EVENTS = Table(
     comment="Events of mails as the mail service pushed them, each once; personal data",
     key=("mail_conn_id", "event_id"),
-    by_day="received_at",
+    index=("mail_conn_id", "received_at"),
     columns=(
         CONNECTION,
         Column("event_id", text(32), "Digest of what identifies the event: pushed again, it has the same"),
@@ -54,7 +54,9 @@ EVENTS = Table(
 
 DEAD_LETTERS = Table(
     comment="Pushed events that could not be read, with the reason; personal data",
-    key=("mail_conn_id", "letter_id"),
+    # It is read from letter to letter.
+    key=("letter_id", "mail_conn_id"),
+    index=("received_at",),
     columns=(
         CONNECTION,
         Column("letter_id", text(32), "Digest of account and text: pushed again, it has the same"),
@@ -72,7 +74,6 @@ DEAD_LETTERS = Table(
 EVENT_DIFFERENCES = Table(
     comment="Daily statistics of transactional mail, compared with the events that were received",
     key=("mail_conn_id", "stats_date", "counter"),
-    by_day="stats_date",
     columns=(
         CONNECTION,
         Column("stats_date", DATE, "Calendar day of the service"),

@@ -47,7 +47,7 @@ _TRANSACTIONAL_COUNTS = count_columns(TransactionalStats, besides=("stats_date",
 CAMPAIGN_STATS = Table(
     comment="Latest statistics of each campaign, as the mail service counts them",
     key=("mail_conn_id", "team_name", "mail_name"),
-    by_day="mail_send_date",
+    index=("mail_conn_id", "team_name", "mail_send_date"),
     columns=(
         CONNECTION,
         TEAM,
@@ -68,7 +68,6 @@ CAMPAIGN_STATS = Table(
 CAMPAIGN_SNAPSHOTS = Table(
     comment="Statistics of each campaign by day: how its counts grew",
     key=(*CAMPAIGN_STATS.key, "observed_day"),
-    by_day="observed_day",
     columns=(
         *CAMPAIGN_STATS.columns[:-2],
         Column("observed_day", DATE, "Day of the observation in UTC; the last observation of each day is kept"),
@@ -80,7 +79,6 @@ CAMPAIGN_SNAPSHOTS = Table(
 TRANSACTIONAL_STATS = Table(
     comment="Daily statistics of transactional mail, as the mail service counts them",
     key=("mail_conn_id", "team_name", "stats_date"),
-    by_day="stats_date",
     columns=(
         CONNECTION,
         TEAM,
