@@ -29,8 +29,8 @@
 #   make test-site             the same in a browser: on a phone, searched, without a request to anywhere else
 #   make site-serve            the same, on http://127.0.0.1:8000
 #   make build                 sdist and wheel in dist/, checked, and installed into a new environment
-#   make bench                 all operations against what a user writes: the table of docs/performance.md, in twenty minutes
-#   make bench-quick           the same in four minutes, with small sizes: whether something became slower by a third
+#   make bench                 all operations against what a user writes: the table of docs/performance.md, in 35 minutes
+#   make bench-quick           the same in five minutes, with small sizes: whether something became slower by a third
 #   make clean                 away with all that these commands made
 #
 # PYTHON=python3.12 chooses the interpreter, WORKERS=1 the number of processes that run tests.

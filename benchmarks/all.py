@@ -1,13 +1,13 @@
 """All operations that write or read in bulk, against what a user writes: one table, with medians and spread.
 
-    python benchmarks/all.py [--turns 5] [--before CHECKOUT] [--only WORD ...] [--write] [--quick]
+    python benchmarks/all.py [--turns 5] [--minutes 35] [--before CHECKOUT] [--only WORD ...] [--write] [--quick]
 
 Each figure is that of a fresh process; in each turn everything runs once, in another order.
 `--before` measures the package of another checkout of the project in the same turns, `--write` puts the table into
-docs/performance.md. With `--quick`, sizes are small, and the command fails when a ratio has grown by a fourth over what
-`EXPECTED` says: `make bench-quick`. The opponents are in `benchmarks/*/variants.py` and share no code with the package:
-`loop` is one request after the other, `careful` 16 threads with kept connections, `bound` as fast as Python can,
-without checks. On a machine with other work, trust the ratios of CPU time alone.
+docs/performance.md. With `--quick`, sizes are small, each job has one opponent, and the command fails when a ratio has
+grown by a fourth over what `EXPECTED` says: `make bench-quick`. The opponents are in `benchmarks/*/variants.py` and
+share no code with the package: `loop` is one request after the other, `careful` 16 threads with kept connections,
+`bound` as fast as Python can, without checks. On a machine with other work, trust the ratios of CPU time alone.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ BEGIN, END = "<!-- benchmarks/all.py: begin -->\n", "<!-- benchmarks/all.py: end
 LEGEND = """\
 How long the operators take, over how long others take for the same: a *loop* with one request after the other, on kept
 connections or on a *new* one for each; a *careful* user's program, with 16 threads and kept connections; and a *bound*,
-as fast as Python can without any check. Medians of five turns; seconds, CPU seconds and MiB: operator / other."""
+as fast as Python can without any check. Medians of up to five turns; seconds, CPU seconds and MiB: operator / other."""
 LINE = (50, True)
 """The line: 50 ms, with TLS."""
 MORE = 1.25
@@ -70,6 +70,12 @@ class Row:
     other: str
     of: Literal["seconds", "cpu"] = "seconds"
     aim: float | None = None
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether it is measured with ``--quick``: one opponent for each kind of code."""
+        others = ("loop new", "careful", "deletion", "lists", "senders", "templates")
+        return self.ours.startswith("first task") or not any(word in self.other for word in others)
 
 
 def rows() -> Iterator[Row]:
@@ -244,18 +250,27 @@ def package_of(root: Path | None) -> Iterator[None]:
     os.environ.pop(MEASURED_ROOT, None)
 
 
-def run(jobs: Mapping[str, tuple[bool, Job]], turns: int, before: Path | None) -> dict[str, list[Result]]:
-    """Run all jobs in each turn; return the results by name; those of `before` have a prefix."""
+def run(jobs: Mapping[str, tuple[bool, Job]], turns: int, before: Path | None, end: float) -> dict[str, list[Result]]:
+    """Run all jobs in each turn; return the results by name; those of `before` have a prefix.
+
+    :param end: no turn but the first begins that would last longer than this time of the monotonic clock.
+    """
     results: dict[str, list[Result]] = defaultdict(list)
     order = [(name, job, root) for name, (is_ours, job) in jobs.items() for root in (None, before if is_ours else None)]
     order = list(dict.fromkeys(order))
+    longest = 0.0
     for turn in range(turns):
         began = time.monotonic()
+        if turn and began + longest > end:
+            print(f"no time is left for more than {turn} of {turns} turns", file=sys.stderr, flush=True)
+            break
         for name, job, root in random.sample(order, len(order)):
             with package_of(root):
                 for own, result in job().items():
                     results[("before: " if root else "") + (own or name)].append(result)
-        print(f"turn {turn + 1} of {turns}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+        longest = max(longest, time.monotonic() - began)
+        left = (turns - turn - 1) * longest / 60
+        print(f"turn {turn + 1} of {turns}: {longest:.0f} s, {left:.0f} min left", file=sys.stderr, flush=True)
     return results
 
 
@@ -309,19 +324,25 @@ def regressions(results: Mapping[str, Sequence[Result]]) -> tuple[dict[str, floa
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--turns", type=int, help="default: 5, or 3 with --quick")
+    parser.add_argument("--turns", type=int, help="default: 5, or 2 with --quick")
     parser.add_argument("--before", type=Path, help="another checkout of the project")
     parser.add_argument("--only", nargs="+", default=[], help="jobs whose names have one of these words")
     parser.add_argument("--write", action="store_true", help="write the table to docs/performance.md")
     parser.add_argument("--quick", action="store_true", help="small sizes; fail if something became slower by a third")
     parser.add_argument("--expect", action="store_true", help="with --quick: what was measured is expected from now on")
+    parser.add_argument("--minutes", type=float, help="fewer turns if it took longer; default: 35, or 5 with --quick")
     arguments = parser.parse_args()
-    turns = arguments.turns or (3 if arguments.quick else 5)
+    turns = arguments.turns or (2 if arguments.quick else 5)
+    end = time.monotonic() + 60 * (arguments.minutes or (5 if arguments.quick else 35))
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         jobs = Jobs(Path(folder), QUICK if arguments.quick else Sizes(), stack).all()
+        if arguments.quick:
+            quick = {name for row in rows() if row.is_quick for name in (row.ours, row.other)}
+            jobs = {name: job for name, job in jobs.items() if name.replace("%", "first") in quick}
         if arguments.only:
             jobs = {name: job for name, job in jobs.items() if any(word in name for word in arguments.only)}
-        results = run(jobs, turns, arguments.before)
+        results = run(jobs, turns, arguments.before, end)
+    turns = max(map(len, results.values()))
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
     print_conditions(f"commit {commit.stdout.strip()}, {turns} turns", turns)
     table = "\n".join(lines(results, bool(arguments.before))) + "\n"

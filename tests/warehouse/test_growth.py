@@ -26,7 +26,8 @@ NOON = datetime.datetime(2026, 3, 10, 12, tzinfo=datetime.UTC)
 DAY = datetime.timedelta(days=1)
 
 WHOLE = re.compile(
-    r"SCAN (\w+)\b(?! USING INDEX mail_(?:inbox_waiting|imports_by|audience_runs_by))|SEARCH (\w+) USING .*\(mail_conn_id=\?(?: AND team_name=\?)?\)"
+    r"SCAN (\w+)\b(?! USING INDEX mail_(?:inbox_waiting|imports_by|audience_runs_by))|"
+    r"SEARCH (\w+) USING .*\(mail_conn_id=\?(?: AND team_name=\?)?\)"
 )
 """All rows of a table, or all of an account."""
 FEW = {
