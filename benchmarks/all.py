@@ -74,7 +74,7 @@ class Row:
     @property
     def is_quick(self) -> bool:
         """Whether it is measured with ``--quick``: one opponent for each kind of code."""
-        others = ("loop new", "careful", "deletion", "lists", "senders", "templates")
+        others = ("loop new", "TLS: loop", "careful", "deletion", "lists", "senders", "templates")
         return self.ours.startswith("first task") or not any(word in self.other for word in others)
 
 
@@ -94,6 +94,8 @@ def rows() -> Iterator[Row]:
             line = line_name(latency, tls)
             aim = {"Postgres": (1.15, 1.0), "SQLite": (0.95, 0.9)}[source][bool(latency)]
             ours, where = f"import {source}, {line}", "line" if latency else "no latency"
+            if latency:
+                yield Row(f"import from {source}, {where}", f"{ours}: ours", f"{ours}: loop")
             yield Row(f"import from {source}, {where}", f"{ours}: ours", f"{ours}: careful", aim=aim)
             yield Row(f"import from {source}, {where}", f"{ours}: ours", f"{ours}: bound")
             yield Row(f"0.5 % bad rows from {source}, {where}", f"{ours}: bad rows", f"{ours}: ours", aim=1.15)
@@ -164,7 +166,12 @@ class Jobs:
                 is_ours = variant.startswith(("batch ours", "upsert ours", "creation ours"))
                 jobs[f"{variant}, {name}"] = is_ours, partial(self._send, variant, line)
             for source in ("Postgres", "SQLite"):
-                for who, variant in (("ours", "ours"), ("careful", "careful"), ("bound", "floor")):
+                opponents = (
+                    ("careful", "careful"),
+                    ("bound", "floor"),
+                    *([("loop", "http_hook")] if line == LINE else []),
+                )
+                for who, variant in (("ours", "ours"), *opponents):
                     jobs[f"import {source}, {name}: {who}"] = (
                         who == "ours",
                         partial(self._import, source, line, variant, TABLES[0]),

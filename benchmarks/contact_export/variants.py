@@ -13,7 +13,6 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
 from datetime import UTC, datetime
 from importlib import import_module
 from itertools import islice
@@ -72,33 +71,6 @@ def _row(contact: dict[str, Any], properties: str, now: str) -> tuple[Any, ...]:
         *map(system_properties.get, ("email_bounced_flag", "email_bounced_time", "email_open_count")),
         *(properties, contact["createDate"], contact["modifyTime"], contact["createUserId"], now),
     )
-
-
-def http_hook() -> Run:
-    """The usual DAG code: the official hook, page by page, `insert_rows`."""
-    from airflow.providers.common.compat.lineage.hook import get_hook_lineage_collector
-    from airflow.providers.http.hooks.http import HttpHook
-
-    sql_hook = imported("contacts_db")
-    get_hook_lineage_collector()  # the hooks load Airflow's plugins when they are first used
-
-    def run() -> int:
-        with closing(sql_hook.get_conn()) as connection:
-            _create(connection.cursor())
-            connection.commit()
-        hook, rows, index = HttpHook(method="POST", http_conn_id="http_default"), [], 1
-        now = datetime.now(UTC).isoformat(" ")
-        while True:
-            request = {"listName": LIST, "pageSize": PAGE, "pageIndex": index}
-            page = hook.run(PATH, json=request, headers={"ApiKey": "benchmark"}).json()["contactList"]
-            if not page:
-                break
-            rows += [_row(contact, json.dumps(contact["properties"]), now) for contact in page]
-            index += 1
-        sql_hook.insert_rows(TABLE, rows, COLUMNS, replace=True, replace_index=list(KEY), commit_every=5000)
-        return len(rows)
-
-    return run
 
 
 def floor() -> Run:
@@ -208,7 +180,7 @@ def ours() -> Run:
     return run
 
 
-VARIANTS: dict[str, Callable[[], Run]] = {variant.__name__: variant for variant in (http_hook, careful, ours, floor)}
+VARIANTS: dict[str, Callable[[], Run]] = {variant.__name__: variant for variant in (careful, ours, floor)}
 
 if __name__ == "__main__":
     measure(VARIANTS[sys.argv[1]]())

@@ -72,8 +72,7 @@ def fill() -> None:
     """Put all pushes into the inbox, and create the table of events as the operator does."""
     from airflow_provider_mail.webhook.inbox import Inbox, Push
 
-    hook, *_ = _table()
-    inbox = Inbox(hook)
+    inbox = Inbox(_table())
     inbox.create()
     with closing(inbox.open()) as connection:
         for body in bodies(_pushes()):
@@ -90,25 +89,6 @@ def ours() -> Run:
         operator = MailEventsToSqlOperator(task_id="drain", sql_conn_id="events_db", inbox_conn_id="events_db")
         context: Any = {"ti": type("TaskInstance", (), {"try_number": 1})}
         return int(operator.execute(context)["pushes"])
-
-    return run
-
-
-def row_wise() -> Run:
-    """The usual handler of a webhook, without HTTP: a statement for each event, a transaction for each push."""
-    hook, table, columns = _table()
-    marks = ", ".join(["%s"] * len(columns))
-    insert = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks}) ON CONFLICT DO NOTHING"
-
-    def run() -> int:
-        count = 0
-        with closing(hook.get_conn()) as connection, closing(connection.cursor()) as cursor:
-            for body in _received(hook):
-                for row in _rows(body):
-                    cursor.execute(insert, row)
-                connection.commit()
-                count += 1
-        return count
 
     return run
 
@@ -148,17 +128,17 @@ def copy() -> Run:
     return run
 
 
-def _table() -> tuple[Any, str, tuple[str, ...]]:
-    """Create the table of events as the operator does."""
+def _table() -> Any:
+    """Create the table of events as the operator does; return the hook."""
     from airflow_provider_mail.warehouse.database import LoadRequest, Source, TableName, load
     from airflow_provider_mail.warehouse.tables.events import EVENTS
 
     hook = imported("events_db", *LAZILY_IMPORTED)
     load(hook, LoadRequest(EVENTS, TableName.parse("mail_events"), Source(())))
-    return hook, "mail_events", EVENTS.stored_names
+    return hook
 
 
-def _rows(body: bytes, decode: Callable[[bytes], list[dict[str, str]]] = json.loads) -> Iterator[tuple[Any, ...]]:
+def _rows(body: bytes, decode: Callable[[bytes], list[dict[str, str]]]) -> Iterator[tuple[Any, ...]]:
     for index, event in enumerate(decode(body)):
         yield (
             "mail_default", f"{event['UniqueMsgID']}{event['EventCode']}"[-32:], event["EventCode"],
@@ -169,20 +149,9 @@ def _rows(body: bytes, decode: Callable[[bytes], list[dict[str, str]]] = json.lo
         )  # fmt: skip
 
 
-def _received(hook: Any) -> Iterator[bytes]:
-    """The bodies, some at a time, from the inbox that was filled for the operator."""
-    from airflow_provider_mail.webhook.inbox import Inbox
-
-    inbox, last = Inbox(hook), 0
-    with closing(inbox.open()) as connection:
-        while pushes := inbox.scan(connection, after=last, max_pushes=20):
-            yield from (push.body for push in pushes)
-            last = pushes[-1].id
-
-
 if __name__ == "__main__":
     if sys.argv[1] == "fill":
         fill()
         print(json.dumps({"seconds": 0, "cpu": 0, "memory": 0, "records": 0}))
     else:
-        measure({"ours": ours, "row_wise": row_wise, "copy": copy}[sys.argv[1]]())
+        measure({"ours": ours, "copy": copy}[sys.argv[1]]())
