@@ -8,6 +8,7 @@
 #   make test AIRFLOW=3.0      the same on an older one (3.0, 3.1, 3.2, 3.3)
 #   make test ARGS='-k lists'  some of them
 #   make test-real             what runs in processes of its own: a running Airflow, a browser, kills, load
+#   make test-sqlite           what a running Airflow does, with Airflow's own tables in SQLite
 #   make test-all              every test on every supported Airflow
 #   make test-lowest           the fast tests on the oldest Airflow, with the lowest versions that pyproject.toml allows
 #   make test-pythons          every test on Python 3.12 and 3.13, in an Ubuntu and a Debian that have them; needs what
@@ -64,7 +65,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # dlt takes a variable of this name for the number of its own processes.
 unexport WORKERS
 
-.PHONY: help install demo demo-ui test-unit test test-real test-all test-lowest test-pythons soak soak-process test-faults test-demo-ui test-backfill test-celery test-types test-quickstart test-dbt mutants lint docs site test-site site-serve build bench bench-quick clean
+.PHONY: help install demo demo-ui test-unit test test-real test-sqlite test-all test-lowest test-pythons soak soak-process test-faults test-demo-ui test-backfill test-celery test-types test-quickstart test-dbt mutants lint docs site test-site site-serve build bench bench-quick clean
 
 help:
 	@sed -n '3,/^$$/s/^# \{0,1\}//p' Makefile
@@ -86,6 +87,9 @@ test: $(INSTALLED)
 
 test-real: $(INSTALLED)
 	$(PYTEST) tests/real $(ARGS)
+
+test-sqlite: $(INSTALLED)
+	MAIL_TEST_METADATA=sqlite $(PYTEST) tests/real/airflow $(ARGS)
 
 test-all:
 	set -e; for airflow in $(AIRFLOWS); do MAIL_ALL_CASES=1 $(MAKE) test test-real test-types test-quickstart AIRFLOW=$$airflow; done

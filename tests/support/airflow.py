@@ -1,17 +1,17 @@
-"""A real Airflow: API server, scheduler, dag-processor and triggerer as processes, on a real Postgres."""
+"""A real Airflow: API server, scheduler, dag-processor and triggerer as processes, on Postgres or SQLite."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, LiteralString, Self, TypeVar
-
-import psycopg
+from typing import Any, Self, TypeVar
 
 from mail_emulator import Emulator, EmulatorClient
 from tests.support import env
@@ -58,6 +58,21 @@ IMPATIENT = {
 }
 
 
+@dataclass(frozen=True)
+class SqliteFile:
+    """Airflow's own tables in a file, which one process at a time writes to."""
+
+    path: Path
+
+    @property
+    def sqlalchemy_url(self) -> str:
+        return f"sqlite:///{self.path}?timeout=60"
+
+    def connect(self) -> sqlite3.Connection:
+        """A new connection that commits every statement by itself."""
+        return sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None)
+
+
 class RunningAirflow:
     """All four components, from `with` to the end of it.
 
@@ -72,7 +87,7 @@ class RunningAirflow:
         self,
         home: Path,
         *,
-        database: Database,
+        database: Database | SqliteFile,
         dags_folder: Path,
         extra_env: Mapping[str, str] | None = None,
         parallelism: int = 4,
@@ -107,7 +122,7 @@ class RunningAirflow:
             for name, command in COMPONENTS.items()
         }
         self.api = AirflowApi(self.base_url)
-        self._connection: psycopg.Connection | None = None
+        self._connection: Any = None
         self._killed: set[str] = set()
         self._watching: set[str] = set()
 
@@ -206,7 +221,7 @@ class RunningAirflow:
         """SIGKILL the process in which a task runs at the moment."""
         # From the database: on a busy machine the REST API may take longer than the moment lasts.
         query = "SELECT pid FROM task_instance WHERE dag_id = %s AND run_id = %s AND task_id = %s"
-        [(pid,)] = self._query(query, dag_id, run_id, task_id)
+        [(pid,)] = self.query(query, dag_id, run_id, task_id)
         os.kill(pid, signal.SIGKILL)
 
     # --- what users do ---
@@ -278,12 +293,12 @@ class RunningAirflow:
 
     def run_states(self, dag_id: str) -> dict[str, str]:
         """The states of all runs of a DAG, by id."""
-        return dict(self._query("SELECT run_id, state FROM dag_run WHERE dag_id = %s", dag_id))
+        return dict(self.query("SELECT run_id, state FROM dag_run WHERE dag_id = %s", dag_id))
 
     def task_states(self, dag_id: str, run_id: str) -> dict[tuple[str, int], str | None]:
         """The states of all task instances of a run, by task id and map index."""
         query = "SELECT task_id, map_index, state FROM task_instance WHERE dag_id = %s AND run_id = %s"
-        return {(task_id, map_index): state for task_id, map_index, state in self._query(query, dag_id, run_id)}
+        return {(task_id, map_index): state for task_id, map_index, state in self.query(query, dag_id, run_id)}
 
     def slots(self, pool: str = "default_pool") -> dict[str, int]:
         """Slots of a pool by what is in them: `occupied`, `running`, `queued`, `deferred`, `open` ..."""
@@ -292,12 +307,15 @@ class RunningAirflow:
 
     def triggers(self) -> list[tuple[str, int | None]]:
         """The class path of every trigger that waits, and the id of the triggerer that runs it."""
-        return self._query("SELECT classpath, triggerer_id FROM trigger ORDER BY id")
+        return self.query("SELECT classpath, triggerer_id FROM trigger ORDER BY id")
 
-    def _query(self, query: LiteralString, *parameters: str | int) -> list[Any]:
+    def query(self, query: str, *parameters: str | int) -> list[Any]:
+        """The rows of a statement on Airflow's own tables, with `%s` for each parameter."""
         if self._connection is None:
             self._connection = self.metadata.connect()
-        return self._connection.execute(query, parameters).fetchall()
+        if isinstance(self.metadata, SqliteFile):
+            query = query.replace("%s", "?")
+        return list(self._connection.execute(query, parameters))
 
     def _wait(self, look: Callable[[], T | None], *, what: str, timeout: float = PATIENCE) -> T:
         def look_alive() -> T | None:

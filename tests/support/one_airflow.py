@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.airflow import RunningAirflow
+from tests.support.airflow import RunningAirflow, SqliteFile
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.env import ROOT
-from tests.support.postgres import PostgresServer
+from tests.support.postgres import Database, PostgresServer
 from tests.support.statsd import StatsdServer, statsd_server
 
 DAGS = ROOT / "tests" / "real" / "airflow" / "dags"
@@ -33,6 +35,8 @@ SETTINGS = {
     "AIRFLOW__METRICS__METRICS_ALLOW_LIST": r"^mail\.",
 }
 PARALLELISM = 8
+ON_SQLITE = os.environ.get("MAIL_TEST_METADATA") == "sqlite"
+"""Whether Airflow's own tables are in a file, as `make test-sqlite` has it."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -51,7 +55,7 @@ def statsd() -> Iterator[StatsdServer]:
 
 @pytest.fixture(scope="session")
 def one_airflow(
-    tmp_path_factory: pytest.TempPathFactory, postgres_server: PostgresServer, statsd: StatsdServer
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest, statsd: StatsdServer
 ) -> Iterator[RunningAirflow]:
     """A running Airflow."""
     folder = tmp_path_factory.mktemp("dags")
@@ -62,8 +66,14 @@ def one_airflow(
         template = folder / "failed.html"
         template.write_text("<p>{{ ti.task_id }}: {{ exception_html }}</p>")
         settings["AIRFLOW__EMAIL__HTML_CONTENT_TEMPLATE"] = str(template)
+    metadata: contextlib.AbstractContextManager[Database | SqliteFile]
+    if ON_SQLITE:
+        metadata = contextlib.nullcontext(SqliteFile(home.with_name(f"{home.name}.db")))
+    else:
+        server: PostgresServer = request.getfixturevalue("postgres_server")
+        metadata = server.database()
     with (
-        postgres_server.database() as database,
+        metadata as database,
         RunningAirflow(
             home, database=database, dags_folder=folder, extra_env=settings, parallelism=PARALLELISM
         ) as running,

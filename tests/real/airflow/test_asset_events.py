@@ -16,9 +16,8 @@ REMEMBERS = AIRFLOW_VERSION >= (3, 3)
 
 def remembered(airflow: RunningAirflow) -> int:
     """How many values triggers have stored."""
-    with airflow.metadata.connect() as connection:
-        (count,) = connection.execute("SELECT count(*) FROM asset_state_store").fetchone() or (0,)
-        return int(count)
+    [(count,)] = airflow.query("SELECT count(*) FROM asset_state_store")
+    return int(count)
 
 
 @pytest.mark.ci

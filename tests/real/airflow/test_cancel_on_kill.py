@@ -118,17 +118,16 @@ def let_another_triggerer_take_over(airflow: RunningAirflow, run_id: str) -> Non
         return airflow.log(DEFERRED, run_id, TASK) + airflow.components["triggerer"].log.read_text(errors="replace")
 
     wait_until(lambda: None not in triggerers(airflow), what="a triggerer runs them")
-    with airflow.metadata.connect() as connection:
-        (other,) = connection.execute(
-            "INSERT INTO job (job_type, state, hostname, start_date, latest_heartbeat) "
-            "VALUES ('TriggererJob', 'running', 'elsewhere', now(), now() + interval '1 hour') RETURNING id"
-        ).fetchone()
-        connection.execute("UPDATE trigger SET triggerer_id = %s", (other,))
-        wait_until(
-            lambda: "was not cancelled: the task was not ended" in logged(),
-            what="the triggerer that has lost its triggers ends them",
-        )
-        connection.execute("UPDATE job SET end_date = now(), state = 'success' WHERE id = %s", (other,))
+    [(other,)] = airflow.query(
+        "INSERT INTO job (job_type, state, hostname, start_date, latest_heartbeat) "
+        "VALUES ('TriggererJob', 'running', 'elsewhere', CURRENT_TIMESTAMP, '2100-01-01 00:00:00') RETURNING id"
+    )
+    airflow.query("UPDATE trigger SET triggerer_id = %s RETURNING id", other)
+    wait_until(
+        lambda: "was not cancelled: the task was not ended" in logged(),
+        what="the triggerer that has lost its triggers ends them",
+    )
+    airflow.query("UPDATE job SET end_date = CURRENT_TIMESTAMP, state = 'success' WHERE id = %s RETURNING id", other)
     wait_for_another_triggerer(airflow, {other})
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import create_engine, inspect
 
 from mail_emulator import Emulator, EmulatorSettings
 from tests.real.airflow.leak_cases import ANSWERS, ELSEWHERE, JSON, NEVER, PLANTED, SECRETS, SHAPES
@@ -178,13 +179,11 @@ def surroundings(airflow: RunningAirflow, crm: Database, parrot: Parrot, emulato
         airflow.set_variable(f"leak_{name}", word)
 
 
-def rows_of(database: Database, tables: str = "%") -> Iterator[tuple[str, str]]:
-    """Every row of these tables, as text, with the table's name."""
-    query = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename LIKE %s"
-    with database.connect() as connection:
-        for (table,) in connection.execute(query, [tables]).fetchall():
-            for (row,) in connection.execute(f'SELECT t::text FROM "{table}" t').fetchall():
-                yield table, row
+def rows_of(airflow: RunningAirflow, *tables: str) -> Iterator[tuple[str, str]]:
+    """Every row of these tables of Airflow's own, or of all, as text, with the table's name."""
+    for table in tables or inspect(create_engine(airflow.metadata.sqlalchemy_url)).get_table_names():
+        for row in airflow.query(f'SELECT * FROM "{table}"'):
+            yield table, str(row)
 
 
 def files_below(folder: Path) -> Iterator[tuple[Path, str]]:
@@ -208,7 +207,7 @@ def test_nothing_leaves(airflow: RunningAirflow, parrot: Parrot, emulator: Emula
     waiting: set[str] = set()
 
     def over() -> bool:
-        waiting.update(row for _, row in rows_of(airflow.metadata, "trigger"))
+        waiting.update(row for _, row in rows_of(airflow, "trigger"))
         return airflow.run_states("leaks")[run_id] in FINISHED
 
     wait_until(over, what="end of the run", timeout=1200)
@@ -237,7 +236,7 @@ def test_nothing_leaves(airflow: RunningAirflow, parrot: Parrot, emulator: Emula
         return files if any("poll failed" in text and "mail_heard" in text for text in files.values()) else None
 
     files = wait_until(logged, what="a poll that failed", interval=1)
-    rows = [*rows_of(airflow.metadata), *(("trigger", row) for row in waiting)]
+    rows = [*rows_of(airflow), *(("trigger", row) for row in waiting)]
     logs = "\n".join(text for path, text in files.items() if "run_id=" in str(path))
 
     # There is something to find, in every place.
