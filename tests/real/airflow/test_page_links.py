@@ -31,7 +31,10 @@ def visit(browser: Browser, airflow: RunningAirflow) -> Iterator[Open]:
     """Opens an address as a user who is logged in."""
 
     def log_in(page: Page) -> None:
-        page.context.request.get("/auth/token/login", max_redirects=0)
+        request = page.context.request
+        request.get("/auth/token/login", max_redirects=0)
+        # The first read of a server that has just started, beside three others that do, may be too slow: load it again.
+        wait_until(lambda: request.get("/mail/campaigns").status == 200, what="the page")
 
     with visits(browser, airflow.base_url, home="/mail/", ours=lambda url: "/mail/" in url, before=log_in) as visit:
         yield visit
