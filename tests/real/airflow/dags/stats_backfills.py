@@ -23,6 +23,7 @@ for name, (zone, lookback_days) in DAILY.items():
         # The scheduler adds no run of its own.
         end_date=datetime.datetime(2024, 12, 31, tzinfo=datetime.UTC),
         catchup=False,
+        default_args={"depends_on_past": name == "new_york"},
     ):
         MailCampaignStatsToSqlOperator(
             task_id="campaigns", sql_conn_id="warehouse", table=f"{name}_campaigns", lookback_days=lookback_days
