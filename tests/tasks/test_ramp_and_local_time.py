@@ -198,32 +198,42 @@ RAMPS = st.sampled_from([[5, 10, 20, 20], [5, 10, 20, 20, 20, 20], [40, 60], [10
 CHANGES = st.tuples(
     st.integers(0, 30), st.integers(1, 55), RAMPS, st.sampled_from(["fail", "mail_others"]), st.sampled_from([0, 1, 30])
 )
+BEGINS = st.sampled_from([None, datetime(2027, 3, 26, 8, tzinfo=UTC), datetime(2027, 10, 29, 8, tzinfo=UTC)])
+"""When a history begins: now, or some days before a change of the clocks."""
+LOST = st.none() | st.tuples(st.sampled_from(["close_before", "close_after"]), st.integers(0, 4))
+"""A request for a campaign whose response is lost, and how many come before it."""
 
 
 @settings(max_examples=examples(15), suppress_health_check=[*HealthCheck])
 @given(
     identity=st.sampled_from(["folding", "exact"]),
-    passes=st.lists(st.tuples(st.sampled_from([*range(1, 5), None]), CHANGES), min_size=1, max_size=3),
+    begin=BEGINS,
+    passes=st.lists(st.tuples(st.sampled_from([*range(1, 5), None]), LOST, CHANGES), min_size=1, max_size=3),
 )
 def test_a_ramp_that_is_cleared_mails_nobody_twice(
-    emulator: Emulator, clock: Clock, identity: str, passes: list[tuple[int | None, Any]]
+    emulator: Emulator, clock: Clock, identity: str, begin: datetime | None, passes: list[tuple[int | None, Any, Any]]
 ) -> None:
     """Each pass ends at a day; then all is cleared, with another source, and perhaps other days and hours later."""
     emulator.reset()
     emulator.add_sender("news@example.com")
     emulator.change_settings(contact_identity=identity)
-    run, source = FlowRun(ramp_dag(), emulator, most=1), addresses(40)
-    for end, (begin, count, ramp, on_changed_plan, hours) in passes:
+    if begin:
+        travel(clock, begin)
+    run, source = FlowRun(ramp_dag(), emulator, most=2), addresses(40)
+    for end, lost, (first, count, ramp, on_changed_plan, hours) in passes:
+        if lost:
+            emulator.faults.add(lost[0], CREATES, skip=lost[1], count=1)
         run.run(ending(f"staged_send.send_day_{end}"))
+        emulator.faults.clear()
         assert set(mailed(emulator).values()) <= {1}
-        source = addresses(count, begin)
+        source = addresses(count, first)
         clock.sleep(hours * 3600)
         run.clear(ramp_dag(source, ramp=ramp, on_changed_plan=on_changed_plan))
     run.run()
     counts = mailed(emulator)
     assert set(counts.values()) <= {1}
     assert not run.succeeded or everybody(source).keys() <= counts.keys()
-    days = sorted(times(emulator).values())
+    days = [moment.astimezone(BERLIN).replace(tzinfo=None) for moment in sorted(times(emulator).values())]
     assert all(late - early >= timedelta(days=1) for early, late in itertools.pairwise(days))
 
 
@@ -304,18 +314,25 @@ def test_the_sandbox_makes_no_campaign(run_in_airflow: Run, emulator: Emulator, 
 @settings(max_examples=examples(15), suppress_health_check=[*HealthCheck])
 @given(
     identity=st.sampled_from(["folding", "exact"]),
+    start=BEGINS,
     passes=st.lists(
         st.tuples(st.integers(0, 5), st.booleans(), st.integers(0, 20), st.integers(1, 40), st.integers(0, 30)),
         min_size=1, max_size=3,
     ),
 )  # fmt: skip
 def test_local_times_that_are_cleared_mail_nobody_twice(
-    emulator: Emulator, clock: Clock, identity: str, passes: list[tuple[int, bool, int, int, int]]
+    emulator: Emulator,
+    clock: Clock,
+    identity: str,
+    start: datetime | None,
+    passes: list[tuple[int, bool, int, int, int]],
 ) -> None:
     """After some campaigns, the service has errors, which may be after it did what was asked; then all is cleared."""
     emulator.reset()
     emulator.add_sender("news@example.com")
     emulator.change_settings(contact_identity=identity)
+    if start:
+        travel(clock, start)
     run, source = FlowRun(local_dag(zoned()), emulator, most=2), zoned()
     for skip, lost, begin, count, hours in passes:
         emulator.faults.add("close_after" if lost else "close_before", CREATES, skip=skip, count=2)
