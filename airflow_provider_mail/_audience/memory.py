@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -192,24 +193,24 @@ class Memory:
             self._confirm(execute, confirmed or {})
             now = self._table.now(execute)
             moment = max(at or now, now)
-            people = [digest for own in digests.values() for digest in own]
             keys = list(dict.fromkeys(key for _, key in wanted))
-            condition = f"mail_key IN ({_marks(mark, keys)})"
-            values: list[Any] = [*people, *keys]
+            people, values = self._table.among("person", [person for own in digests.values() for person in own])
+            condition = f"mail_key IN ({', '.join([mark] * len(keys))})"
+            parameters: list[Any] = [*values, *keys]
             if cap is not None:
                 condition += f" OR (mailed_at > {mark} AND mailed_at < {mark})"
-                values += [moment - cap.seconds, moment + cap.seconds]
+                parameters += [moment - cap.seconds, moment + cap.seconds]
             found: dict[str, dict[str, tuple[int, str, str]]] = {}
-            if people:
+            if wanted:
                 for person, key, mailed_at, state, owner in execute(
                     f"SELECT person, mail_key, mailed_at, state, task FROM {self._table.spelled} "
-                    f"WHERE person IN ({_marks(mark, people)}) AND ({condition})",
-                    values,
+                    f"WHERE {people} AND ({condition})",
+                    parameters,
                     reads=True,
                 ):
                     found.setdefault(person, {})[key] = int(mailed_at), state, owner
             verdicts: list[tuple[Verdict, Reserved]] = []
-            rows: list[Any] = []
+            new: dict[str, list[str]] = {}
             for address, key in wanted:
                 known = {person: found[person] for person in digests[address] if person in found}
                 holder = next((person for person in known if key in known[person]), digests[address][0])
@@ -225,14 +226,11 @@ class Memory:
                     verdict = "capped"
                 else:
                     found.setdefault(holder, {})[key] = moment, SENT, ""  # for further mails to this person
-                    rows += [holder, key, moment, INTENDED, task]
+                    new.setdefault(key, []).append(holder)
                 verdicts.append((verdict, (holder, key)))
-            if rows:
-                groups = ", ".join([f"({_marks(mark, range(5))})"] * (len(rows) // 5))
-                execute(
-                    f"INSERT INTO {self._table.spelled} (person, mail_key, mailed_at, state, task) VALUES {groups}",
-                    rows,
-                )
+            for key, holders in new.items():
+                row = {"mail_key": key, "mailed_at": moment, "state": INTENDED, "task": task}
+                self._table.insert(execute, holders, row)
             return verdicts
 
         return self._table.transaction(work)
@@ -251,10 +249,8 @@ class Memory:
                 f"UPDATE {self._table.spelled} SET state = {mark}" if state else f"DELETE FROM {self._table.spelled}"
             )
             for key, people in by_key.items():
-                execute(
-                    f"{change} WHERE mail_key = {mark} AND person IN ({_marks(mark, people)})",
-                    [*([state] if state else []), key, *people],
-                )
+                condition, digests = self._table.among("person", people)
+                execute(f"{change} WHERE mail_key = {mark} AND {condition}", [*filter(None, [state]), key, *digests])
 
     def schedule(self, imports: Mapping[str, Cap | None], *, at: int) -> None:
         """Store when the campaign goes out for which imports have reserved mails.
@@ -330,10 +326,6 @@ class Memory:
         return deleted
 
 
-def _marks(mark: str, values: Sequence[Any] | range) -> str:
-    return ", ".join([mark] * len(values))
-
-
 @dataclass
 class RememberedMailing(Mailing):
     """A mailing whose record is the memory: who gets a mail is decided for each person, right before the request.
@@ -397,34 +389,30 @@ class RememberedMailing(Mailing):
         at = None if request.send_date is None else int(request.send_date.timestamp())
         verdicts = self.memory.reserve(wanted, task=self.task, at=at, cap=self.cap, confirmed=self._confirmed)
         self._confirmed = {}
-        doubtful = [mail for verdict, mail in verdicts if verdict == "doubt"]
-        if doubtful and self.on_ambiguous == "fail":
-            self.memory.confirm({"": [mail for verdict, mail in verdicts if verdict == "new"]})
+        counts = Counter[str](verdict for verdict, _ in verdicts)
+        new = [mail for verdict, mail in verdicts if verdict == "new"]
+        if counts["doubt"] and self.on_ambiguous == "fail":
+            self.memory.confirm({"": new})
             raise MailAmbiguousSendError(
-                f"{len(doubtful)} recipients may have been sent this mail by an earlier try, which has not recorded "
+                f"{counts['doubt']} recipients may have been sent this mail by an earlier try, which has not recorded "
                 f"the outcome. Apart from them {self.state}. Check at the service; then clear the task with "
                 "on_ambiguous='resend' to mail them again, or 'skip' to continue without them",
                 operation=request.path,
             )
-        for verdict, _ in verdicts:
-            self.state.recipients += verdict == "sent"
-            self.state.unknown_recipients += verdict == "doubt" and self.on_ambiguous == "skip"
-            if verdict in self.counts:
-                self.counts[verdict] += 1
+        self.state.recipients += counts["sent"]
+        self.state.unknown_recipients += counts["doubt"] if self.on_ambiguous == "skip" else 0
+        self.counts = {verdict: count + counts[verdict] for verdict, count in self.counts.items()}
         goes = {"new", "doubt"} if self.on_ambiguous == "resend" else {"new"}
-        kept: dict[int, list[Any]] = {}
-        mails: list[Reserved] = []
-        for (place, person), (verdict, mail) in zip(people, verdicts, strict=True):
-            if verdict in goes:
-                kept.setdefault(place, []).append(person)
-                mails.append(mail)
-        if not mails:
+        if not (mails := [mail for verdict, mail in verdicts if verdict in goes]):
             return None
-        self._mails[index] = mails
-        self._new[index] = [mail for verdict, mail in verdicts if verdict == "new"]
+        self._mails[index], self._new[index] = mails, new
         update: dict[str, Any] = {}
         recipients = chunk.recipients
         if len(mails) < len(people):
+            kept: dict[int, list[Any]] = {}
+            for (place, person), (verdict, _) in zip(people, verdicts, strict=True):
+                if verdict in goes:
+                    kept.setdefault(place, []).append(person)
             left = [versions[place].model_copy(update={"to": to}) for place, to in kept.items()]
             update["message_versions"] = left
             recipients = len(mails) + sum(len(one.cc) + len(one.bcc) for one in left)
@@ -432,7 +420,7 @@ class RememberedMailing(Mailing):
             # By the people: their positions change with the messages.
             update["unique_msg_id"] = unique_msg_id(f"{self.task}/{sorted(mails)}", 0)
         result = replace(chunk, index=index, request=request.model_copy(update=update), recipients=recipients)
-        if doubtful:
+        if counts["doubt"]:
             self.state.under_way[str(index)] = result.digest
         return result
 

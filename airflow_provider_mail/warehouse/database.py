@@ -461,6 +461,27 @@ class StoredTable:
             self._dialect, lambda connection: self._dialect.transact(connection, work), connection=self._connection
         )
 
+    def among(self, column: str, words: Sequence[str]) -> tuple[str, list[str]]:
+        """Return the condition that a column has one of some words, as SQL and its parameters."""
+        if self._dialect.words is None:
+            return f"{column} IN ({', '.join([self._hook.placeholder] * len(words))})", [*words]
+        return f"{column} IN ({self._dialect.words})", [" ".join(words)]
+
+    def insert(self, execute: Callable[..., Any], words: Sequence[str], values: Mapping[str, Any]) -> None:
+        """Insert a row for each word, in a :meth:`transaction`.
+
+        :param values: of the further columns, the same in each row; the first column of the table has the word.
+        """
+        columns = ", ".join([self._table.columns[0].name, *values])
+        marks = ", ".join([self._hook.placeholder] * len(values))
+        if self._dialect.words is None:
+            rows = ", ".join([f"({self._hook.placeholder}, {marks})"] * len(words))
+            parameters = [value for word in words for value in (word, *values.values())]
+            execute(f"INSERT INTO {self.spelled} ({columns}) VALUES {rows}", parameters)
+        else:
+            rows = f"SELECT words.*, {marks} FROM ({self._dialect.words}) AS words"
+            execute(f"INSERT INTO {self.spelled} ({columns}) {rows}", [*values.values(), " ".join(words)])
+
     def now(self, execute: Callable[..., Any]) -> int:
         """Return the seconds since 1970 by the database's clock, in a :meth:`transaction`."""
         return int(float(execute(f"SELECT {self._dialect.unix_time}", reads=True)[0][0]))

@@ -126,7 +126,7 @@ def _operator(in_flight: int, *, remembers: bool = False) -> Run:
         from airflow_provider_mail._audience.memory import Memory
 
         database = Path(os.environ["AIRFLOW_HOME"], f"memory-{os.getpid()}.db")
-        os.environ["AIRFLOW_CONN_MEMORY"] = json.dumps({"conn_type": "sqlite", "host": str(database)})
+        os.environ.setdefault("AIRFLOW_CONN_MEMORY", json.dumps({"conn_type": "sqlite", "host": str(database)}))
         os.environ |= {"AIRFLOW__MAIL__MEMORY_CONN_ID": "memory", "AIRFLOW__MAIL__AUDIENCE_KEY": "a secret"}
         memory = Memory.configured()
         assert memory is not None

@@ -160,6 +160,7 @@ class DuckDb(Staged):
     distinct = "IS DISTINCT FROM"
     has_comment_on = True
     stays_open = False
+    words = "SELECT unnest(string_split(?, ' '))"
     unix_time = "epoch(now())"
     # Timestamps without a zone: to read them with one, Python would need another package (pytz).
     types: ClassVar[Mapping[str, str]] = {**STANDARD_TYPES, "text": "VARCHAR", "double": "DOUBLE", "json": "JSON"}

@@ -133,6 +133,7 @@ class Postgres(Staged):
     distinct = "IS DISTINCT FROM"
     has_comment_on = True
     inbox = PostgresInbox
+    words = "SELECT unnest(string_to_array(%s, ' '))"
     unix_time = "extract(epoch FROM clock_timestamp())"
     types: ClassVar[Mapping[str, str]] = {
         "text": "text",
