@@ -10,54 +10,18 @@ from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
 
-from airflow_provider_mail.warehouse.request import LOADS
+from airflow_provider_mail.cli import doctor
 from airflow_provider_mail.warehouse.table import Column, Table
-from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENT_DIFFERENCES, EVENTS
-from airflow_provider_mail.warehouse.tables.imports import (
-    ALERTS,
-    AUDIENCE_CHANGES,
-    AUDIENCE_RUNS,
-    AUDIENCES,
-    IMPORTS,
-    MEMBERS,
-    MEMORY,
-    REJECTS,
-)
-from airflow_provider_mail.warehouse.tables.resources import (
-    CAMPAIGNS,
-    CONTACTS,
-    CONTACTS_HISTORY,
-    LIST_READINGS,
-    LISTS,
-    SENDERS,
-    TEMPLATES,
-)
-from airflow_provider_mail.warehouse.tables.stats import CAMPAIGN_SNAPSHOTS, CAMPAIGN_STATS, TRANSACTIONAL_STATS
+from airflow_provider_mail.warehouse.tables.imports import REJECTS
+from airflow_provider_mail.warehouse.tables.resources import LISTS, SENDERS, TEMPLATES
 from docs import marked
 
 PAGE = Path(__file__).resolve().parent / "warehouse.md"
 TABLES: Mapping[str, Table] = {
-    "mail_campaign_stats": CAMPAIGN_STATS,
-    "mail_campaign_stats_snapshots": CAMPAIGN_SNAPSHOTS,
-    "mail_transactional_stats": TRANSACTIONAL_STATS,
-    "mail_contacts": CONTACTS,
-    "mail_contacts_history": CONTACTS_HISTORY,
-    "mail_contacts_history_readings": LIST_READINGS,
-    "mail_campaigns": CAMPAIGNS,
+    **doctor.TABLES,
     "mail_lists": LISTS,
     "mail_templates": TEMPLATES,
     "mail_senders": SENDERS,
-    "mail_events": EVENTS,
-    "mail_dead_letters": DEAD_LETTERS,
-    "mail_event_differences": EVENT_DIFFERENCES,
-    "mail_imports": IMPORTS,
-    "mail_audiences": AUDIENCES,
-    "mail_audiences_members": MEMBERS,
-    "mail_audience_runs": AUDIENCE_RUNS,
-    "mail_audience_runs_changes": AUDIENCE_CHANGES,
-    "mail_memory": MEMORY,
-    "mail_memory_alerts": ALERTS,
-    "mail_loads": LOADS,
     "rejects": REJECTS,
 }
 """The tables, by their name in the page."""

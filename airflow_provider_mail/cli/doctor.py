@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from airflow_provider_mail._config import ReceiverSettings, configured_inbox
@@ -27,9 +27,39 @@ from airflow_provider_mail.version_compat import (
     AirflowNotFoundException,
     serialized_tasks,
 )
-from airflow_provider_mail.warehouse.database import connected, reader_of
-from airflow_provider_mail.warehouse.errors import WarehouseError, connect_error_message
+from airflow_provider_mail.warehouse.database import DIALECTS, StoredTable, connected, kind_of, reader_of
+from airflow_provider_mail.warehouse.errors import WarehouseError, connect_error_message, safe_message
+from airflow_provider_mail.warehouse.request import LOADS
+from airflow_provider_mail.warehouse.table import Table
+from airflow_provider_mail.warehouse.tables import events, imports, resources, stats
 from airflow_provider_mail.webhook.health import ROTATE, receiver_status
+
+if TYPE_CHECKING:
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
+
+TABLES: Mapping[str, Table] = {
+    "mail_campaign_stats": stats.CAMPAIGN_STATS,
+    "mail_campaign_stats_snapshots": stats.CAMPAIGN_SNAPSHOTS,
+    "mail_transactional_stats": stats.TRANSACTIONAL_STATS,
+    "mail_contacts": resources.CONTACTS,
+    "mail_contacts_history": resources.CONTACTS_HISTORY,
+    "mail_contacts_history_readings": resources.LIST_READINGS,
+    "mail_campaigns": resources.CAMPAIGNS,
+    "mail_events": events.EVENTS,
+    "mail_dead_letters": events.DEAD_LETTERS,
+    "mail_event_differences": events.EVENT_DIFFERENCES,
+    "mail_imports": imports.IMPORTS,
+    "mail_audiences": imports.AUDIENCES,
+    "mail_audiences_members": imports.MEMBERS,
+    "mail_audience_runs": imports.AUDIENCE_RUNS,
+    "mail_audience_runs_changes": imports.AUDIENCE_CHANGES,
+    "mail_memory": imports.MEMORY,
+    "mail_memory_alerts": imports.ALERTS,
+    "mail_loads": LOADS,
+}
+"""The tables that tasks write, by their default names."""
+_ONLY_ADDED_TO = ("mail_events", "mail_dead_letters", "mail_audience_runs", "mail_audience_runs_changes")
+"""Those of which tasks need only SELECT and INSERT."""
 
 Level = Literal["ok", "warning", "error", "not checked"]
 
@@ -237,14 +267,57 @@ def _database(conn_id: str) -> Diagnosis:
         with connected(hook) as connection, closing(connection.cursor()) as cursor:
             cursor.execute("SELECT 1")
             allowed = reader_of(hook).may_create(cursor)
+        denied = {table: (", ".join(errors), *errors.values()) for table, errors in _denied(hook)}
     except Exception as error:
         message = f"connection {conn_id!r}: the database cannot be used: {_first(error)}"
         return Diagnosis("database", conn_id, "error", message, f"airflow connections get {conn_id}")
+    if denied:
+        tables = "; ".join(f"{rights} on {table} ({error})" for table, (rights, error, *_) in denied.items())
+        message = f"connection {conn_id!r}: its user cannot do what tasks need on tables that exist: {tables}"
+        login = hook.get_connection(conn_id).login or "that user"
+        user = f"'{login}'@'...'" if kind_of(hook) in ("mysql", "mariadb") else login
+        fix = "; ".join(f"GRANT {rights} ON {table} TO {user}" for table, (rights, *_) in denied.items())
+        if kind_of(hook) in ("sqlite", "duckdb"):
+            fix = "let the user of the worker write the file, and remove a read-only mode from the connection"
+        return Diagnosis("database", conn_id, "warning", message, fix)
     if not allowed:
         message = f"connection {conn_id!r}: its user may not create tables, which loads and imports with a state need"
         fix = "GRANT CREATE ON SCHEMA ... TO that user, or create the tables for it: docs/how-to/permissions.md"
         return Diagnosis("database", conn_id, "warning", message, fix)
     return Diagnosis("database", conn_id, "ok", f"connection {conn_id!r}: the database responds")
+
+
+def _denied(hook: DbApiHook) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the tables of ours that exist, with what the user of the connection may not do, and the error.
+
+    Each right is tried, by a statement about no row that is rolled back, since databases spell their grants and roles,
+    and a file that is read-only, in ways of their own.
+    """
+    if kind_of(hook) not in DIALECTS:
+        return
+    for name, table in TABLES.items():
+        stored = StoredTable(hook, table, name)
+        if not (count := len(stored.existing_columns())):
+            continue
+        nulls = ", ".join(["NULL"] * count)
+        column, target = stored.column(table.key[0]), stored.spelled
+        statements = {
+            "SELECT": f"SELECT {column} FROM {target} WHERE 1 = 0",
+            "INSERT": f"INSERT INTO {target} SELECT {nulls} FROM (SELECT 1 AS one) AS no_row WHERE 1 = 0",
+            "UPDATE": f"UPDATE {target} SET {column} = NULL WHERE 1 = 0",
+            "DELETE": f"DELETE FROM {target} WHERE 1 = 0",
+        }
+        errors = {}
+        with connected(hook) as connection, closing(connection.cursor()) as cursor:
+            for right in [*statements][: 2 if name in _ONLY_ADDED_TO else 4]:
+                try:
+                    cursor.execute(statements[right])
+                except Exception as error:
+                    errors[right] = safe_message(error)
+                with suppress(Exception):  # DuckDB has a transaction only where one was begun
+                    connection.rollback()
+        if errors:
+            yield name, errors
 
 
 def _first(error: Exception) -> str:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import datetime
 import json
 import shlex
-from collections.abc import Iterator
+import sqlite3
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from airflow.cli.cli_parser import get_parser as airflow_parser
 from airflow.dag_processing.bundles.manager import DagBundlesManager
@@ -19,6 +22,7 @@ from airflow.models.serialized_dag import SerializedDagModel
 from airflow.sdk import DAG
 from airflow.utils.session import create_session
 
+from airflow_provider_mail.cli.doctor import TABLES
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.transfers.mail_to_sql import MailCampaignStatsToSqlOperator
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
@@ -26,6 +30,8 @@ from airflow_provider_mail.webhook.tokens import TokenOwner, Tokens
 from mail_emulator import Emulator
 from tests.cli.conftest import Command, Said
 from tests.support.dags import AIRFLOW_VERSION, register
+from tests.support.mariadb import MariaServer
+from tests.support.postgres import Database
 from tests.webhook.pushes import NOON, event, push, receive, sqlite_inbox
 
 NO_TRIGGERER = ("triggerer", "warning")
@@ -114,6 +120,91 @@ def test_each_thing_is_used_as_tasks_use_it(
     monkeypatch.setenv("AIRFLOW_CONN_ABSENT", '{"conn_type": "redis", "host": "127.0.0.1", "port": 1}')
     said = doctor("-c", "mail_rate")
     assert (said.status, "Redis cannot be used" in only(said, "redis")["message"]) == (1, True)
+
+
+Asked = Callable[[str], dict[str, Any]]
+
+
+@pytest.fixture
+def asked(doctor: Command, monkeypatch: pytest.MonkeyPatch) -> Asked:
+    """What it says of the database of a connection."""
+
+    def asked(connection: str) -> dict[str, Any]:
+        monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", connection)
+        return only(doctor("--sql-conn-id", "warehouse"), "database")
+
+    return asked
+
+
+def tables() -> list[str]:
+    """The statements that create two of the tables."""
+    columns = {
+        name: ", ".join(f"{column.name} VARCHAR(50) NOT NULL" for column in TABLES[name].stored_columns)
+        for name in ("mail_contacts", "mail_events")
+    }
+    return [f"CREATE TABLE {name} ({declared})" for name, declared in columns.items()]
+
+
+def test_rights_in_sqlite(asked: Asked, tmp_path: Path) -> None:
+    connection = {"conn_type": "sqlite", "host": str(tmp_path / "warehouse.db")}
+    with closing(sqlite3.connect(connection["host"])) as database:
+        for statement in tables():
+            database.execute(statement)
+    assert asked(json.dumps(connection))["level"] == "ok"
+    row = asked(json.dumps(connection | {"extra": {"mode": "ro"}}))
+    assert row["level"] == "warning"
+    assert "INSERT, UPDATE, DELETE on mail_contacts (OperationalError: attempt to write a readonly" in row["message"]
+    assert "read-only mode" in row["fix"]
+
+
+def test_rights_in_duckdb(asked: Asked, tmp_path: Path) -> None:
+    connection = {"conn_type": "duckdb", "host": str(tmp_path / "warehouse.duckdb")}
+    with duckdb.connect(connection["host"]) as database:
+        for statement in tables():
+            database.execute(statement)
+    assert asked(json.dumps(connection))["level"] == "ok"
+    with duckdb.connect(connection["host"]) as database:
+        database.execute("ALTER TABLE mail_contacts RENAME TO people")
+        database.execute("CREATE VIEW mail_contacts AS SELECT * FROM people")
+    assert ": INSERT, UPDATE, DELETE on mail_contacts (" in asked(json.dumps(connection))["message"]
+
+
+def test_rights_in_postgres(asked: Asked, postgres_database: Database) -> None:
+    with postgres_database.connect() as owner:
+        for statement in tables():
+            owner.execute(statement)  # type: ignore[arg-type]
+        owner.execute(
+            "GRANT CREATE ON SCHEMA public TO PUBLIC; DROP ROLE IF EXISTS mail_doctor; CREATE ROLE mail_doctor LOGIN"
+        )
+        owner.execute(
+            "GRANT INSERT, DELETE ON mail_contacts TO mail_doctor; GRANT SELECT, INSERT ON mail_events TO mail_doctor"
+        )
+        connection = replace(postgres_database, user="mail_doctor").airflow_connection
+        try:
+            row = asked(connection)
+            assert "tables that exist: SELECT, UPDATE on mail_contacts (InsufficientPrivilege" in row["message"]
+            assert row["fix"] == "GRANT SELECT, UPDATE ON mail_contacts TO mail_doctor"
+            owner.execute(row["fix"])
+            assert asked(connection)["level"] == "ok"
+        finally:
+            owner.execute("DROP OWNED BY mail_doctor; DROP ROLE mail_doctor")
+
+
+def test_rights_in_mariadb(asked: Asked, mariadb_server: MariaServer) -> None:
+    with mariadb_server.database() as database, closing(database.connect()) as connection:
+        owner = connection.cursor()
+        user = "'mail_doctor'@'127.0.0.1'"
+        grants = [f"GRANT SELECT, DELETE ON mail_contacts TO {user}", f"GRANT SELECT, INSERT ON mail_events TO {user}"]
+        for statement in (*tables(), f"CREATE USER {user}", *grants):
+            owner.execute(statement)
+        try:
+            limited = replace(database, user="mail_doctor", password="").airflow_connection
+            row = asked(limited)
+            assert ": INSERT, UPDATE on mail_contacts (" in row["message"]
+            owner.execute(row["fix"].replace("'...'", "'127.0.0.1'"))
+            assert asked(limited)["level"] == "ok"
+        finally:
+            owner.execute(f"DROP USER {user}")
 
 
 def test_what_the_tasks_of_a_dag_need(doctor: Command, emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
