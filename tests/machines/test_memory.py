@@ -2,23 +2,21 @@
 is left out who was free.
 
 Runs of several DAGs, cleared, backfilled, mapped over lists that move, one within another, with responses that are lost
-and processes that end at any step; campaigns to audiences between them. With MAIL_ALL_CASES=1 there are more of them.
+and processes that end at any step; campaigns to audiences between them; caps and keys that are changed; a table that is
+lost, or restored from a backup. With MAIL_ALL_CASES=1 there are more of them.
 """
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.providers.sqlite.hooks.sqlite import SqliteHook
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,13 +27,20 @@ from airflow_provider_mail.operators.contacts import MailImportContactsOperator
 from airflow_provider_mail.version_compat import AirflowException
 from mail_emulator import Emulator
 from tests.machines import REJECTED_KEY, UNCLEAR
-from tests.support.memory_parts import Memory, new_memory
+from tests.support.memory_parts import Cap, Memory, new_memory
 from tests.support.sampling import examples
 from tests.support.tries import Killed, Tries
 from tests.tasks.sending import SENDS, batch
+from tests.warehouse.conftest import (  # noqa: F401 - fixtures
+    DIALECTS,
+    Warehouse,
+    make_warehouse,
+    warehouse_database,
+    warehouse_maria,
+)
 
 IN_ONE, DAY = 2, 86_400
-CAP = (2, timedelta(days=7))
+CAP, OTHER_CAP = (2, timedelta(days=7)), (1, timedelta(days=3))
 PEOPLE = [f"p{number}@example.com" for number in range(4)]
 FIRST = int(time.time()) // DAY * DAY + 100 * DAY
 """A day in the future, so that mails go out when they are scheduled."""
@@ -52,8 +57,12 @@ runs = st.fixed_dictionaries(
         "day": st.sampled_from([0, 1, 6, 7, 8, 14, None, None]),
         "choice": st.sampled_from(["fail", "fail", "resend", "skip"]),
         "in_flight": st.sampled_from([1, 1, 3]),
+        "cap": st.integers(0, 2),
     }
 )
+caps = st.sampled_from([[None], [CAP], [CAP], [CAP, OTHER_CAP, None], [CAP, None]])
+"""Those of a history: that of each run is one of them, so that it may be changed or removed."""
+losses = st.sampled_from(["dropped", "emptied", "restored", "restored"])
 ends = st.none() | st.tuples(st.sampled_from(["before", "after"]), st.integers(0, 9))
 faults = st.none() | st.tuples(st.sampled_from([*UNCLEAR, REJECTED_KEY]), st.integers(0, 2), st.sampled_from([1, 2]))
 campaigns = st.fixed_dictionaries(
@@ -63,9 +72,13 @@ campaigns = st.fixed_dictionaries(
         "once_per": st.sampled_from([None, None, "k1"]),
         "people": st.permutations(PEOPLE).flatmap(lambda people: st.sampled_from([people, people[:1], people[:3]])),
         "end": st.none() | st.sampled_from(["before", "after"]),
+        "cap": st.integers(0, 2),
     }
 )
 events = st.tuples(runs, ends, faults, st.none() | st.tuples(st.integers(0, 2), runs))
+lost = st.tuples(losses, st.integers(0, 7), st.booleans(), runs, st.just("lost"))
+EVENT = 4
+COLUMNS = ("person", "mail_key", "mailed_at", "state", "task")
 
 
 class Process:
@@ -89,14 +102,16 @@ class Process:
 class History:
     """What happened, beside the rows of the memory."""
 
-    def __init__(self, emulator: Emulator, memory: Memory, hook: SqliteHook, *, capped: bool) -> None:
-        self.emulator, self.memory, self.hook = emulator, memory, hook
-        self.cap = CAP if capped else None
+    def __init__(self, emulator: Emulator, memory: Memory, warehouse: Warehouse, caps: list[Any]) -> None:
+        self.emulator, self.memory, self.warehouse, self.caps = emulator, memory, warehouse, caps
         self.tries: dict[Any, Tries] = {}
         self.allowed: Counter[tuple[str, str]] = Counter()
         self.processes: list[Process] = []
         self.campaigns: dict[str, str] = {}
         """The keys of campaigns, by name."""
+        self.forgotten: Counter[tuple[str, str]] = Counter()
+        """The mails that are no longer in the table, since a user has accepted one that lacks them."""
+        self.backups: list[list[tuple[Any, ...]]] = [self._table()]
 
     def happen(self, run: dict[str, Any], end: Any, fault: Any, within: Any) -> None:
         self.emulator.faults.clear()
@@ -109,7 +124,12 @@ class History:
             if within:
                 run = run | {"in_flight": 1}
             self.attempt(run, Process(end, other))
-            reserved = self.rows().keys() - before.keys() - set(self.mails()[seen:])
+            new = self.rows().keys() - before.keys()
+            for person, key in new:
+                moment, _, task = self.rows()[person, key]
+                if task == self._owner(run):
+                    assert fits(times_of(before, person), moment, self._cap(run)), "nobody more than allowed"
+            reserved = new - set(self.mails()[seen:])
             processes = 2 if within else 1
             if fault and fault[0] == REJECTED_KEY and not (end or within):
                 assert not reserved, "who was certainly not mailed is free"
@@ -137,7 +157,7 @@ class History:
             versions_per_request=IN_ONE,
             send_date=None if run["day"] is None else datetime.fromtimestamp(moment_of(run), UTC),
             once_per=run["once_per"],
-            at_most=self.cap,
+            at_most=self._cap(run),
             max_in_flight=run["in_flight"],
             on_ambiguous=run["choice"],
         )
@@ -158,7 +178,7 @@ class History:
         for person in run["people"]:
             known = rows.get((person, key))
             if known is None:
-                free = self.cap is None or fits([own[0] for (who, _), own in rows.items() if who == person], moment)
+                free = fits(times_of(rows, person), moment, self._cap(run))
                 outcome = "recipients" if free else "capped"
             elif known[2] != owner:
                 outcome = "already"
@@ -187,18 +207,19 @@ class History:
         outcomes: dict[str, str] = {}
         for person in run["people"]:
             known = rows.get((person, key))
-            times = [own[0] for (who, _), own in rows.items() if who == person]
             if known is not None:
                 outcomes[person] = "kept" if known[2] == owner else "already"
             else:
-                outcomes[person] = "kept" if self.cap is None or fits(times, int(time.time())) else "capped"
+                outcomes[person] = (
+                    "kept" if fits(times_of(rows, person), int(time.time()), self._cap(run)) else "capped"
+                )
         task = MailImportContactsOperator(
             task_id=run["task"],
             contacts=[{"email": person, "name": "N"} for person in run["people"]],
             list_name=f"people of {run['task']}",
             exact_audience=True,
             once_per=run["once_per"],
-            at_most=self.cap or (99, timedelta(days=7)),
+            at_most=self._cap(run) or (99, timedelta(days=7)),
         )
         result = self._run(task, run["run_id"], Process(run["end"] and (run["end"], 0)))
         if run["end"]:
@@ -232,17 +253,61 @@ class History:
         finally:
             self.processes.pop()
 
-    def check(self) -> None:
+    def lose(self, how: str, number: int, accepted: bool, run: dict[str, Any]) -> None:
+        """Lose the table, or restore a backup; a run that begins then mails nobody, until a user has decided."""
+        self.emulator.faults.clear()
+        newest, older = self._table(), self.backups[number % len(self.backups)]
+        if how == "dropped":
+            self.warehouse.execute("DROP TABLE mail_memory")
+        else:
+            self._restore([] if how == "emptied" else older)
+        seen = len(self.emulator.messages())
+        table, turns = _version(older)
+        if how != "restored" or turns < max(known for other, known in map(_version, self.backups) if other == table):
+            assert self.attempt(run | {"choice": "fail"}, Process(None)) is None
+            assert len(self.emulator.messages()) == seen, "an older table mails nobody"
+        self.memory.create()
+        self.memory.accept()
+        if accepted:
+            self.forgotten = self._mailed()
+            for mail in self.rows():
+                del self.forgotten[mail]
+            self.backups = [self._table()]
+        else:
+            self._restore(newest)
+            self.memory.accept()
+        self.check()
+
+    def keep(self) -> None:
+        """Make a backup."""
+        self.backups.append(self._table())
+
+    def _table(self) -> list[tuple[Any, ...]]:
+        return self.warehouse.query(f"SELECT {', '.join(COLUMNS)} FROM mail_memory")
+
+    def _restore(self, rows: list[tuple[Any, ...]]) -> None:
+        self.warehouse.execute("DELETE FROM mail_memory")
+        for row in rows:
+            values = ", ".join(str(value) if isinstance(value, int) else f"'{value}'" for value in row)
+            self.warehouse.execute(f"INSERT INTO mail_memory ({', '.join(COLUMNS)}) VALUES ({values})")
+
+    def _mailed(self) -> Counter[tuple[str, str]]:
         of_campaigns = [
             (person, key) for name, key in self.campaigns.items() for person in self.emulator.campaign_recipients(name)
         ]
-        rows, mails = self.rows(), Counter(self.mails() + of_campaigns)
+        return Counter(self.mails() + of_campaigns)
+
+    def _cap(self, run: dict[str, Any]) -> Any:
+        return self.caps[run["cap"] % len(self.caps)]
+
+    def check(self) -> None:
+        rows, mails = self.rows(), self._mailed() - self.forgotten
         assert mails.keys() <= rows.keys(), "who was mailed is in the memory"
         assert all(times <= 1 + self.allowed[mail] for mail, times in mails.items()), "nobody has a key twice"
-        if self.cap:
+        if self.caps == [CAP]:
             for person in PEOPLE:
-                times = sorted(own[0] for (who, _), own in rows.items() if who == person)
-                assert all(fits(times[:place], moment) for place, moment in enumerate(times)), (
+                times = sorted(times_of(rows, person))
+                assert all(fits(times[:place], moment, CAP) for place, moment in enumerate(times)), (
                     "nobody more than allowed"
                 )
 
@@ -275,11 +340,22 @@ def moment_of(run: dict[str, Any]) -> int:
     return int(time.time()) if run["day"] is None else FIRST + run["day"] * DAY
 
 
-def fits(times: list[int], moment: int) -> bool:
-    """Whether no window of the cap has more mails than allowed, tried at each time at which one can begin."""
-    together = [*times, moment]
-    size, seconds = CAP[0], CAP[1].total_seconds()
-    return all(sum(start <= one < start + seconds for one in together) <= size for start in together)
+def times_of(rows: dict[tuple[str, str], Row], person: str) -> list[int]:
+    return [own[0] for (who, _), own in rows.items() if who == person]
+
+
+def fits(times: list[int], moment: int, cap: Any) -> bool:
+    """Whether no window of the cap that has this mail has too many, tried at each time at which one can begin."""
+    if cap is None:
+        return True
+    size, seconds = cap[0], cap[1].total_seconds()
+    starts = [start for start in [*times, moment] if start <= moment < start + seconds]
+    return all(sum(start <= one < start + seconds for one in [*times, moment]) <= size for start in starts)
+
+
+def _version(rows: list[tuple[Any, ...]]) -> tuple[str, int]:
+    """Return the id of a table, and how often it was written."""
+    return next((row[3], int(row[2])) for row in rows if row[0] == "")
 
 
 @pytest.fixture
@@ -312,25 +388,68 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Callable[[History], Any]:
 
 
 @pytest.fixture
-def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Memory:
-    connection = {"conn_type": "sqlite", "host": str(tmp_path / "memory.db")}
-    monkeypatch.setenv("AIRFLOW_CONN_MEMORY", json.dumps(connection))
-    return new_memory("memory", monkeypatch)
+def warehouse(request: pytest.FixtureRequest, make_warehouse: Callable[..., Warehouse]) -> Warehouse:  # noqa: F811
+    return make_warehouse(request.param)
 
 
-def test_histories(emulator: Emulator, memory: Memory, steps: Callable[[History], Any]) -> None:
-    @settings(max_examples=examples(30))
-    @given(history=st.lists(events | campaigns, min_size=2, max_size=8), capped=st.booleans())
-    def happen(history: list[Any], capped: bool) -> None:
+@pytest.fixture
+def memory(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> Memory:
+    return new_memory("warehouse", monkeypatch)
+
+
+@pytest.fixture
+def tell(
+    emulator: Emulator,
+    warehouse: Warehouse,
+    memory: Memory,
+    steps: Callable[[History], Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[[list[Any], list[Any]], None]:
+    """A function that lets a history happen, from an empty memory."""
+    variables: dict[str, str] = {}
+    for name, function in (
+        ("knows_variables", lambda: True),
+        ("stored_variable", variables.get),
+        ("store_variable", lambda name, text, _: variables.update({name: text})),
+    ):
+        monkeypatch.setattr(f"{Memory.__module__}.{name}", function)
+
+    def tell(events: list[Any], caps: list[Any]) -> None:
         emulator.reset()
         emulator.add_sender("news@example.com")
         memory.delete_before(2**40)
-        told = History(emulator, memory, SqliteHook("memory"), capped=capped)
-        with steps(told):
-            for event in history:
-                if isinstance(event, dict):
+        variables.clear()
+        told = History(emulator, memory, warehouse, caps)
+        for event in events:
+            if isinstance(event, dict):
+                with steps(told):
                     told.campaign(event)
-                else:
+            elif len(event) == EVENT:
+                with steps(told):
                     told.happen(*event)
+                told.keep()
+            else:
+                with steps(told):
+                    told.lose(*event[:-1])
+
+    return tell
+
+
+@pytest.mark.parametrize("warehouse", DIALECTS, indirect=True)
+def test_histories(tell: Callable[..., None], warehouse: Warehouse) -> None:
+    @settings(max_examples=examples(30 if warehouse.kind == "sqlite" else 5))
+    @given(history=st.lists(events | campaigns | lost, min_size=2, max_size=8), caps=caps)
+    def happen(history: list[Any], caps: list[Any]) -> None:
+        tell(history, caps)
 
     happen()
+
+
+@pytest.mark.parametrize("warehouse", ["sqlite"], indirect=True)
+def test_a_cap_that_is_not_kept_is_noticed(tell: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Cap, "allows", lambda *_: True)
+    run = {"place": ("a", -1), "once_per": None, "people": PEOPLE, "day": None, "choice": "fail", "in_flight": 1}
+    history = [({**run, "run_id": f"r{number}", "cap": 0}, None, None, None) for number in range(3)]
+    with pytest.raises(AssertionError):
+        tell(history, [CAP])
+    tell(history, [None])
