@@ -1,6 +1,7 @@
 """How long the pages in Airflow take, beside their bare queries.
 
     python benchmarks/airflow_page.py [--campaigns 10000] [--days 365] [--contacts 100000] [--rounds 40]
+                                       [--database SQLite]
 
 Fills the tables in SQLite and in Postgres: campaigns of a year, each with a snapshot on each of `--days` days after its
 sending; a year of transactional mail, loads, contacts in 20 lists and as many events. Then requests each
@@ -62,6 +63,7 @@ def main() -> None:
     parser.add_argument("--days", type=int, default=365)
     parser.add_argument("--contacts", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--database", choices=("SQLite", "Postgres"), help="only this one")
     options = parser.parse_args()
     home = env.install()
     with tempfile.TemporaryDirectory(prefix="airflow-page-", ignore_cleanup_errors=True) as folder:
@@ -73,6 +75,8 @@ def main() -> None:
         with PostgresServer(Path(folder) / "data") as server, server.database() as database:
             sqlite = {"conn_type": "sqlite", "host": str(Path(folder) / "warehouse.db")}
             for name, connection in (("SQLite", json.dumps(sqlite)), ("Postgres", database.airflow_connection)):
+                if options.database not in (None, name):
+                    continue
                 os.environ["AIRFLOW_CONN_WAREHOUSE"] = connection
                 print(f"{name}: {fill(options):,} snapshots of {options.campaigns:,} campaigns")
                 measure(options)
@@ -244,9 +248,9 @@ def recorded() -> Iterator[list[tuple[str, list[Any]]]]:
     statements: list[tuple[str, list[Any]]] = []
     original = reader.stream_rows
 
-    def record(hook: Any, sql: str, parameters: Any) -> Any:
+    def record(hook: Any, sql: str, parameters: Any, **options: Any) -> Any:
         statements.append((sql, parameters))
-        return original(hook, sql, parameters)
+        return original(hook, sql, parameters, **options)
 
     with mock.patch.object(reader, "stream_rows", record):
         yield statements

@@ -90,7 +90,7 @@ def route(path: str, template: str, *, part: str = "") -> Callable[[Show], Show]
 
     def register(show: Show) -> Show:
         def values(request: Request, /, **arguments: Any) -> tuple[str, Mapping[str, Any]]:
-            reader = request.state.mail_reader = Reader.of_page()
+            reader = request.state.mail_reader
             section = next((section for section in sections.SECTIONS if section.path == (part or path[1:])), None)
             if section and not section.has_data(reader):
                 return "more.html", show_more(request)
@@ -103,17 +103,20 @@ def route(path: str, template: str, *, part: str = "") -> Callable[[Show], Show]
                 return values(request, **arguments)
 
         def respond(request: Request, /, **arguments: Any) -> Response:
-            shown_template, shown = tried_values(request, **arguments)
-            menu = sections.menu(request.state.mail_reader)
-            links = access.links_to(render.tasks_in(shown["tables"].values()), request.state.mail_user)
-            return render.page(shown_template, request, **shown, menu=menu, task_links=links)
+            with Reader.of_page() as reader:
+                request.state.mail_reader = reader
+                shown_template, shown = tried_values(request, **arguments)
+                menu = sections.menu(reader)
+                links = access.links_to(render.tasks_in(shown["tables"].values()), request.state.mail_user)
+                return render.page(shown_template, request, **shown, menu=menu, task_links=links)
 
         def csv(wanted: str, request: Request, /, **arguments: Any) -> Iterator[str]:
-            tables = tried_values(request, **arguments)[1]["tables"].values()
-            table = next((table for table in tables if table.name == wanted), None)
-            if table is None:
-                raise HTTPException(404, "This page has no such table.")
-            yield from table.csv(render.zone_of(request))
+            with Reader.of_page() as request.state.mail_reader:
+                tables = tried_values(request, **arguments)[1]["tables"].values()
+                table = next((table for table in tables if table.name == wanted), None)
+                if table is None:
+                    raise HTTPException(404, "This page has no such table.")
+                yield from table.csv(render.zone_of(request))
 
         @wraps(show)
         async def endpoint(request: Request, **arguments: Any) -> Response:

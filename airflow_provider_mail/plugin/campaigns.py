@@ -136,13 +136,13 @@ def search(reader: Reader, wanted: Filter, zone: ZoneInfo) -> Matches:
     def read_all() -> Iterator[Sequence[Any]]:
         batches = matching.all_rows(_order(wanted.sort))
         while rows := list(chain.from_iterable(islice(batches, TASKS_AT_ONCE))):
-            yield from _with_tasks(reader, rows, has_accounts)
+            yield from _with_tasks(reader, rows)
 
     table = Grid(
         "campaigns",
         "Campaigns",
         [_column(wanted, *column) for column in COLUMNS],
-        list(_with_tasks(reader, rows, has_accounts)),
+        [_shown_row(*pair, has_accounts) for pair in zip(rows, _with_tasks(reader, rows), strict=True)],
         _total(sums, total) if total > 1 else (),
         read_all,
     )
@@ -162,6 +162,8 @@ def _page(matching: _Matching, wanted: Filter) -> tuple[Sequence[Row], Row]:
         return [], sums
     if behind < start:  # from the end that is nearer: databases sort all rows before a page
         return matching.rows(_order(wanted.sort, is_reversed=True), count=count, start=behind)[::-1], sums
+    if not wanted.is_narrow and wanted.sort == "sent_at":
+        matching = matching.newest(start + count)
     return matching.rows(_order(wanted.sort), count=count, start=start), sums
 
 
@@ -238,6 +240,21 @@ class _Matching:
         every = ", ".join(f"all_{name}" for name in ("total", *COUNTS))
         statement = f"{tables} SELECT {shown}, {every} FROM matching AS c CROSS JOIN sums{joined} ORDER BY {order}"
         return self.reader.rows(statement, self._all_parameters, limit=count, offset=start)
+
+    def newest(self, count: int) -> _Matching:
+        """Leave out what was sent before so many campaigns with statistics: an index finds them, and few are sorted."""
+        if not self.reader.has("campaign_stats"):
+            return self
+        rows = self.reader.rows(
+            f"SELECT mail_send_date AS sent_at FROM {self.reader['campaign_stats'].spelled} "
+            "WHERE mail_send_date IS NOT NULL AND gone_at IS NULL ORDER BY mail_send_date DESC",
+            limit=1,
+            offset=count - 1,
+        )
+        newest = replace(self, conditions=[*self.conditions], parameters=[*self.parameters])
+        if rows:
+            newest.where("sent_at >= ?", rows[0]["sent_at"])
+        return newest
 
     def all_rows(self, order: str) -> Iterator[Sequence[Row]]:
         return self.reader.batches(self.statement(order), self._all_parameters)
@@ -353,7 +370,7 @@ def common_tables(reader: Reader, *more: str) -> str:
     """
     if not _has_states(reader):
         return f"WITH {', '.join(more)}" if more else ""
-    tasks = f"FROM {reader['campaigns'].spelled} WHERE gone_at IS NULL AND mail_status"
+    tasks = f"FROM {reader['campaigns'].spelled} WHERE gone_at IS NULL AND"
 
     def without_sent(team: str) -> str:
         return (
@@ -364,11 +381,11 @@ def common_tables(reader: Reader, *more: str) -> str:
     columns = f"mail_conn_id, team_name, mail_name, guid, send_by_date_time AS sent_at, {_SUMMED}, mail_status"
     with_state = f" JOIN states AS x ON {_same('s')}"
     tables = [
-        # One look at the table for both that follow.
-        f"not_sent AS (SELECT {columns} {tasks} <> 2)",
+        # One look at the table for both that follow. Databases use an index for these two ranges, but not for <>.
+        f"not_sent AS (SELECT {columns} {tasks} (mail_status < 2 OR mail_status > 2))",
         "unsent AS (SELECT mail_conn_id, team_name, mail_name, MAX(mail_status) AS mail_status FROM not_sent "
         "GROUP BY mail_name, team_name, mail_conn_id)",
-        f"sent AS (SELECT mail_conn_id, team_name, mail_name {tasks} = 2 "
+        f"sent AS (SELECT mail_conn_id, team_name, mail_name {tasks} mail_status = 2 "
         "AND mail_name IN (SELECT mail_name FROM unsent))",
         "states AS (SELECT mail_conn_id AS account, team_name AS team, mail_name AS name, mail_status AS status "
         f"FROM unsent {without_sent(' AND sent.team_name = unsent.team_name')} "
@@ -450,34 +467,42 @@ def parts(reader: Reader, *, has_states: bool = False) -> Sequence[str]:
     return statements
 
 
-def _with_tasks(reader: Reader, rows: Sequence[Row], has_accounts: bool) -> Iterator[Sequence[Any]]:
+def _with_tasks(reader: Reader, rows: Sequence[Row]) -> Iterator[Sequence[Any]]:
+    """Yield the values of the columns of each campaign."""
     tasks = _tasks(reader, sorted({str(row["mail_name"]) for row in rows}))
     for row in rows:
-        yield _row(row, tasks, has_accounts)
+        account, team, name = (str(row[column]) for column in ("mail_conn_id", "team_name", "mail_name"))
+        sent_at = moment(row["sent_at"])
+        task = own_task(tasks.get((account, name), ()), team, str(row["guid"] or ""))
+        yield (
+            *titles(row, task),
+            ", ".join(list_names(task["rcpt_list_names"])) if task else "",
+            sent_at,
+            campaign_state(row["mail_status"], sent_at),
+            row["sent_count"],
+            *_rates(row),
+        )
 
 
-def _row(row: Row, tasks: Mapping[tuple[str, str], Sequence[Row]], has_accounts: bool) -> Sequence[Any]:
+def _shown_row(row: Row, values: Sequence[Any], has_accounts: bool) -> Sequence[Any]:
+    """Return the values with links and notes, which would make a CSV of many campaigns slow."""
+    title, name, lists, sent_at, state, *others = values
+    account, team = str(row["mail_conn_id"]), str(row["team_name"])
+    note = " ".join(filter(None, [account, team])) if has_accounts or team else ""
+    return (titled(row, title, note), name, lists, sent_at, Cell(state, state=state.split()[0]), *others)
+
+
+def titles(row: Row, task: Row | None) -> tuple[str, str]:
+    """Return what a campaign is called, its subject, and its name; without a subject, the name alone."""
+    name, subject = str(row["mail_name"]), str(task["subject"] or "").strip() if task else ""
+    return (subject, name) if subject else (name, "")
+
+
+def titled(row: Row, title: str, note: str = "") -> Cell:
+    """Return the title of a campaign with the link to it."""
     account, team, name = (str(row[column]) for column in ("mail_conn_id", "team_name", "mail_name"))
-    sent_at, guid = moment(row["sent_at"]), str(row["guid"] or "")
-    task = own_task(tasks.get((account, name), ()), team, guid)
-    state = campaign_state(row["mail_status"], sent_at)
-    return (
-        *name_cells(row, task, note=" ".join(filter(None, [account, team])) if has_accounts or team else ""),
-        ", ".join(list_names(task["rcpt_list_names"])) if task else "",
-        sent_at,
-        Cell(state, state=state.split()[0]),
-        row["sent_count"],
-        *_rates(row),
-    )
-
-
-def name_cells(row: Row, task: Row | None, note: str = "") -> Sequence[Cell]:
-    """Return what a campaign is called, its subject, and its name, with the link to it; without a subject, the name."""
-    account, team, name = (str(row[column]) for column in ("mail_conn_id", "team_name", "mail_name"))
-    subject = str(task["subject"] or "").strip() if task else ""
     href = address("campaign", account=account, team=team, name=name, guid=row["guid"])
-    choice = choice_of(account, team, name)
-    return Cell(subject or name, href=href, note=note, choice=choice), Cell(name if subject else "")
+    return Cell(title, href=href, note=note, choice=choice_of(account, team, name))
 
 
 def _tasks(reader: Reader, names: Sequence[str]) -> Mapping[tuple[str, str], Sequence[Row]]:

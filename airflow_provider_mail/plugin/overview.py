@@ -145,8 +145,10 @@ def _current(row: Row, sizes: Mapping[tuple[str, str], int]) -> Sequence[Any]:
     state = campaign_state(1, at)
     people = [sizes.get((account, name)) for name in names]
     known = [count for count in people if count is not None]
+    title, name = campaigns.titles(row, row)
     return (
-        *campaigns.name_cells(row, row),
+        campaigns.titled(row, title),
+        name,
         ", ".join(names),
         Cell(state, state=state),
         at,
@@ -229,7 +231,7 @@ def _events(reader: Reader, now: datetime.datetime) -> Sequence[Finding]:
         ]
     count, earliest = reader.since("dead_letters", "received_at", now - RECENT)
     if count:
-        text = f"{_of(count, 'event')} of the last seven days could not be read"
+        text = f"{_of(count, 'report')} about single mails could not be read in the last seven days"
         problems.append(Finding("old", "unreadable", text, "events#letters", moment(earliest)))
     if reader.has("event_differences"):
         table = reader["event_differences"]

@@ -9,12 +9,19 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from urllib.parse import quote
 
 from airflow_provider_mail._config import setting
-from airflow_provider_mail.warehouse.database import StoredTable, address, configured_hook, dialect_of, stream_rows
+from airflow_provider_mail.warehouse.database import (
+    StoredTable,
+    address,
+    configured_hook,
+    connected,
+    dialect_of,
+    stream_rows,
+)
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.request import LOADS, LOADS_NAME
 from airflow_provider_mail.warehouse.table import Table, TableName
@@ -27,7 +34,7 @@ from airflow_provider_mail.warehouse.tables.stats import (
     TRANSACTIONAL_STATS,
     snapshots_name,
 )
-from airflow_provider_mail.warehouse.time_limit import Threads, aread
+from airflow_provider_mail.warehouse.time_limit import Threads, aread, current_reading
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -67,7 +74,7 @@ class StaleTablesError(WarehouseError):
 
 
 class Reader:
-    """The tables of one database.
+    """The tables of one database. As a context manager, it reads them on one connection, if the database allows it.
 
     :param names: the names of its tables, by what they hold; empty where there is none.
     """
@@ -77,6 +84,22 @@ class Reader:
         self._names = names
         self._tables = {what: StoredTable(hook, TABLES[what], name) for what, name in names.items() if name}
         self.dialect = dialect_of(hook)
+        self._opened = ExitStack()
+        self._connection: Any = None
+        self._reading = current_reading()
+        self._keeps_open = False
+
+    def __enter__(self) -> Self:
+        self._keeps_open = self.dialect.reusable
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._keeps_open = False
+        self._close()
+
+    def _close(self) -> None:
+        self._connection = None
+        self._opened.close()
 
     @classmethod
     def of_page(cls) -> Reader:
@@ -129,15 +152,30 @@ class Reader:
         :param limit: of the rows of a statement that has ORDER BY.
         """
         limited = self.dialect.limited(sql, limit, offset) if limit else sql
-        return [row for batch in self.batches(limited, parameters) for row in batch]
+        return [row for batch in self.batches(limited, parameters, is_short=True) for row in batch]
 
-    def batches(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[list[Row]]:
-        """Run one SELECT as `rows` does; yield its rows by the thousand, so that few are in memory."""
+    def batches(self, sql: str, parameters: Sequence[Any] = (), *, is_short: bool = False) -> Iterator[list[Row]]:
+        """Run one SELECT as `rows` does; yield its rows by the thousand, so that few are in memory.
+
+        :param is_short: whether no other statement runs until all rows are read.
+        """
         statement = sql.replace("?", self._hook.placeholder)
-        with self._errors(), stream_rows(self._hook, statement, list(parameters)) as (names, batches):
-            lower = [name.lower() for name in names]
-            for batch in batches:
-                yield [dict(zip(lower, row, strict=True)) for row in batch]
+        with self._errors():
+            connection = self._kept() if is_short else None
+            with stream_rows(self._hook, statement, list(parameters), connection=connection) as (names, batches):
+                lower = [name.lower() for name in names]
+                for batch in batches:
+                    yield [dict(zip(lower, row, strict=True)) for row in batch]
+
+    def _kept(self) -> Any:
+        """Return the connection of the request; ``None`` if the statement needs one of its own, as in other threads."""
+        if not self._keeps_open or current_reading() is not self._reading:
+            return None
+        if self._connection is None:
+            self._connection = self._opened.enter_context(connected(self._hook))
+        else:
+            self._connection.rollback()  # the next statement needs a transaction of its own, with a limit of its own
+        return self._connection
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -147,6 +185,8 @@ class Reader:
             return
         except WarehouseError as error:
             message = str(error)
+        if current_reading() is self._reading:  # after an error, Postgres runs no statement in the transaction
+            self._close()
         expected = [_found.pop(self.identity(what), None) for what in self._tables]
         error_class = StaleTablesError if any(expected) else WarehouseError
         raise error_class(public_message(message, self._hook))

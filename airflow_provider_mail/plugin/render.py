@@ -104,10 +104,10 @@ class Grid:
         """Yield its rows as CSV, piece by piece: times in ISO 8601, rates in percent, unknown values empty."""
         piece = io.StringIO()
         writer = csv.writer(piece)
-        writer.writerow([_safe(column.label) for column in self.columns if column.kind != "drawing"])
+        kinds = [(place, column.kind) for place, column in enumerate(self.columns) if column.kind != "drawing"]
+        writer.writerow([_safe(self.columns[place].label) for place, _ in kinds])
         for row in self.all_rows() if self.all_rows else self.rows:
-            cells = [(column, cell) for column, cell in self.cells(row) if column.kind != "drawing"]
-            writer.writerow([_plain(column, cell.value, zone) for column, cell in cells])
+            writer.writerow([_plain(kind, row[place], zone) for place, kind in kinds])
             if piece.tell() >= _PIECE:
                 yield piece.getvalue()
                 piece.seek(0)
@@ -115,16 +115,18 @@ class Grid:
         yield piece.getvalue()
 
 
-def _plain(column: Column, value: Any, zone: datetime.tzinfo) -> str:
+def _plain(kind: Kind, value: Any, zone: datetime.tzinfo) -> str:
+    if type(value) is Cell:
+        value = value.value
     if value is None:
         return ""
     if isinstance(value, datetime.datetime):
         return local(value, zone).isoformat(timespec="seconds")
-    if column.kind == "percent":
+    if kind == "percent":
         return f"{float(value):.2f}"
-    if column.kind == "number":
+    if kind == "number":
         return str(int(value))
-    return str(value) if column.kind == "day" else _safe(str(value))
+    return str(value) if kind == "day" else _safe(str(value))
 
 
 def local(value: datetime.datetime, zone: datetime.tzinfo) -> datetime.datetime:
@@ -295,6 +297,7 @@ _environment.globals |= {
     "csv_address": _csv_address,
     "charts": charts,
     "holds": _holds,
+    "nothing": _NOTHING,
     "release": RELEASE,
     "documentation": documentation_url(),
     "variables": lambda: f"{base_path()}/variables",

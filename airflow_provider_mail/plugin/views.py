@@ -28,6 +28,9 @@ STALE = datetime.timedelta(days=2)
 
 STRIP_DAYS = 60
 
+_newest: TtlCache[Sequence[Row]] = TtlCache(60.0)
+"""When the newest campaign of each account was loaded."""
+
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
@@ -85,9 +88,12 @@ def loads(reader: Reader) -> Sequence[Loaded]:
             loads.append(_loaded(_title(reader, table), table, account, list(group)))
     if reader.has("campaigns"):
         # These loads are not recorded: the newest row counts.
-        for row in reader.rows(
-            f"SELECT mail_conn_id, MAX(observed_at) AS observed_at FROM {reader['campaigns'].spelled} "
-            "GROUP BY mail_conn_id ORDER BY mail_conn_id"
+        for row in _newest.get(
+            reader.identity("campaigns"),
+            lambda: reader.rows(
+                f"SELECT mail_conn_id, MAX(observed_at) AS observed_at FROM {reader['campaigns'].spelled} "
+                "GROUP BY mail_conn_id ORDER BY mail_conn_id"
+            ),
         ):
             latest = Part("", moment(row["observed_at"]))
             name = reader.name("campaigns")

@@ -287,9 +287,9 @@ Row = tuple[Any, ...]
 
 @contextmanager
 def stream_rows(
-    hook: DbApiHook, sql: str, parameters: Parameters | None = None, size: int = 5000
+    hook: DbApiHook, sql: str, parameters: Parameters | None = None, size: int = 5000, *, connection: Any = None
 ) -> Iterator[tuple[tuple[str, ...], Iterator[list[Row]]]]:
-    """Run one SELECT on a connection of its own, and stream its rows.
+    """Run one SELECT, and stream its rows.
 
     Postgres and MySQL keep the rows on the server until they are fetched, SQLite and DuckDB compute them step by step;
     other drivers decide themselves. On these four the statement cannot write. Everything is closed on exit, even when
@@ -297,6 +297,7 @@ def stream_rows(
 
     :param parameters: its parameters, in the driver's style; never logged. Default: none.
     :param size: the largest number of rows in a list.
+    :param connection: an open connection of a dialect that is `reusable`. Default: one of its own.
     :return: a context manager with the names of the columns, and the rows in lists.
     :raises WarehouseError: when the statement fails, on entering or later; names ``sql`` and the connection.
     """
@@ -315,8 +316,8 @@ def stream_rows(
         raise WarehouseError(f"`sql` on connection {hook.get_conn_id()!r}: {message}").with_traceback(trace)
 
     reader, cursor = reader_of(hook), None
-    with connected(hook) as connection:
-        cursor = run(lambda: reader.open_reader(hook, connection))
+    with connected(hook) if connection is None else nullcontext(connection) as opened:
+        cursor = run(lambda: reader.open_reader(hook, opened))
         try:
             # SQLite reads the first row here.
             run(lambda: cursor.execute(sql) if parameters is None else cursor.execute(sql, parameters))
@@ -341,7 +342,7 @@ def stream_rows(
         finally:
             with suppress(Exception):
                 # SQLite holds its locks as long as a cursor is open, even on a closed connection.
-                reader.close_reader(connection, cursor)
+                reader.close_reader(opened, cursor)
 
 
 def _read(row: Sequence[Any], readers: Mapping[int, ReadValue]) -> Row:

@@ -113,7 +113,7 @@ class Table:
     :param comment: what the table holds; stored in databases that have comments.
     :param insert_only: whether rows are never updated: of all rows with one key, the first one stays.
     :param counted_by: name of the column by whose values the inserted rows of such a table are counted.
-    :param index: names of the columns by which rows are found besides their key, as a table with years of rows needs.
+    :param indexes: names of the columns by which rows are found besides their key, as a table with years of rows needs.
     :param load_columns: further columns, which hold when and by what a row was written.
     """
 
@@ -122,7 +122,7 @@ class Table:
     comment: str
     insert_only: bool = False
     counted_by: str | None = None
-    index: tuple[str, ...] = ()
+    indexes: tuple[tuple[str, ...], ...] = ()
     load_columns: tuple[Column, ...] = LOAD_COLUMNS
 
     def __post_init__(self) -> None:

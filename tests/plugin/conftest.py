@@ -104,6 +104,7 @@ def forget(*, tables: bool = True) -> None:
         reader._missing.clear()
     for remembered in (
         views._events,
+        views._newest,
         overview._tokens,
         campaigns._alone,
         campaigns._accounts,

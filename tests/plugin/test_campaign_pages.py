@@ -6,6 +6,8 @@ import csv
 import datetime
 import re
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, quote, urlencode, urljoin, urlsplit
 
 import pytest
@@ -13,14 +15,18 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 
 from airflow_provider_mail.api.campaigns import Campaign
-from airflow_provider_mail.plugin import campaigns
+from airflow_provider_mail.plugin import campaigns, reader
 from airflow_provider_mail.plugin.reader import TtlCache
+from airflow_provider_mail.warehouse import database
 from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS, campaign_row
 from tests.plugin.conftest import DOCUMENTATION, Page, Visitor, may_read_only
 from tests.plugin.data import ACCOUNT, DAY, HOSTILE, TASK_NAME, UTC, load_stats, stats, task
 from tests.plugin.data import FIRST as FIRST_SENDING
 from tests.support.dags import RunResult
 from tests.warehouse.conftest import Warehouse
+
+if TYPE_CHECKING:
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
 
 pytestmark = pytest.mark.not_unit
 
@@ -403,6 +409,51 @@ def test_of_many_tasks_those_without_statistics_are_known_for_a_minute(
     assert sorted(names(visitor.get("campaigns"))) == ["a", "b", "c", "draft", "it's", "next"]
     now[0] = 120.0
     assert sorted(names(visitor.get("campaigns"))) == ["a", "b", "c", "d", "draft", "it's", "next"]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "psycopg2", "psycopg3"])
+def test_a_page_needs_one_connection(visitor: Visitor, make_warehouse: Callable[..., Warehouse], kind: str) -> None:
+    """Opening one for each statement takes longer than most statements; a page after an error needs a new one."""
+    warehouse = make_warehouse(kind)
+    load_stats(warehouse, [stats("a", FIRST_SENDING, 100)], FIRST_SENDING, ACCOUNT)
+    row = campaign_row(task("b", 1, FIRST_SENDING), mail_conn_id=ACCOUNT, observed_at=FIRST_SENDING)
+    warehouse.load(CAMPAIGNS, [row], "mail_campaigns")
+    visitor.get("campaigns")
+    opened: list[object] = []
+    connect = reader.connected
+
+    def connected(hook: DbApiHook) -> AbstractContextManager[Any]:
+        opened.append(hook)
+        return connect(hook)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reader, "connected", connected)
+        patch.setattr(database, "connected", None)  # which statements with a connection of their own use
+        assert "2 campaigns" in visitor.get("campaigns")
+    assert len(opened) == 1
+    warehouse.execute("DROP TABLE mail_campaigns")
+    assert "1 campaign" in Page(visitor.get("campaigns")).text
+
+
+@pytest.mark.parametrize(
+    ("kind", "indexes"),
+    [
+        ("sqlite", "SELECT tbl_name, name FROM sqlite_master WHERE type = 'index'"),
+        ("psycopg3", "SELECT tablename, indexname FROM pg_indexes"),
+        ("mysql", "SELECT table_name, index_name FROM information_schema.statistics"),
+    ],
+)
+def test_campaigns_are_found_by_indexes(make_warehouse: Callable[..., Warehouse], kind: str, indexes: str) -> None:
+    warehouse = make_warehouse(kind)
+    load_stats(warehouse, [], FIRST_SENDING, ACCOUNT)
+    warehouse.load(CAMPAIGNS, [], "mail_campaigns")
+    named = {
+        (table, name.removeprefix(f"{table}_").removeprefix("by_").removesuffix("_idx"))
+        for table, name in warehouse.query(indexes)
+    }
+    assert named >= {
+        ("mail_campaign_stats", "mail_send_date"), ("mail_campaigns", "mail_name"), ("mail_campaigns", "mail_status"),
+    }  # fmt: skip
 
 
 def test_pages_from_either_end_are_the_same(visitor: Visitor, empty: Warehouse) -> None:

@@ -46,6 +46,9 @@ _log = logging.getLogger(__name__)
 class Reader:
     """How a user's statement is read, in any database."""
 
+    reusable: ClassVar[bool] = False
+    """Whether another statement can be read on the same connection."""
+
     @classmethod
     def limit_connecting(cls, hook: DbApiHook, seconds: int, response_seconds: float | None) -> None:
         """Limit how long the driver takes to connect, if it can. Options that the connection sets take precedence.

@@ -98,7 +98,7 @@ class MySql(Staged):
 
     def _keys(self) -> Sequence[str]:
         # In the definition, since CREATE INDEX needs a right of its own.
-        return [f"INDEX ({self._columns_list(self.table.index)})"] if self.table.index else ()
+        return [f"INDEX ({self._columns_list(columns)})" for columns in self.table.indexes]
 
     def _addition(self, column: Column) -> str:
         return f"{super()._addition(column)} COMMENT {literal(column.comment)}"

@@ -130,6 +130,7 @@ class PostgresInbox(InboxSql):
 class Postgres(Staged):
     """Stages rows by COPY, then merges them by one INSERT ... ON CONFLICT."""
 
+    reusable = True
     distinct = "IS DISTINCT FROM"
     has_comment_on = True
     inbox = PostgresInbox
@@ -267,7 +268,7 @@ class Postgres(Staged):
     def safe_message(self, error: BaseException) -> str:
         return self._lock_message() if sqlstate(error) == "55P03" else super().safe_message(error)
 
-    def _index(self) -> str:
+    def _index(self, columns: Sequence[str]) -> str:
         return f"ON {self.target}"  # named by Postgres
 
     def _open_staging(self, cursor: Any) -> None:

@@ -100,6 +100,7 @@ class SqliteInbox(InboxSql):
 class Sqlite(Staged):
     """Stages rows in the connection's temporary database, so that the user's database is not locked."""
 
+    reusable = True
     distinct = "IS NOT"
     counts_upserts = True
     inbox = SqliteInbox
@@ -167,9 +168,10 @@ class Sqlite(Staged):
     def _can_hold(self, column: Column, actual: str) -> bool:
         return super()._can_hold(column, _affinity(actual))
 
-    def _index(self) -> str:
+    def _index(self, columns: Sequence[str]) -> str:
         *schema, table = (part.text for part in (self.request.resolved or self.request.name).parts)
-        return f"{'.'.join(map(quoted, [*schema, f'{table}_by_{self.table.index[-1]}']))} ON {quoted(table)}"
+        name = "_".join((table, "by", *columns))
+        return f"{'.'.join(map(quoted, [*schema, name]))} ON {quoted(table)}"
 
     def _create_stage(self, cursor: Any) -> None:
         # The primary key keeps one row of each key, in sorted order.

@@ -245,8 +245,9 @@ class Staged(StagedSql):
             if self._existed:
                 raise self.error("it was dropped or renamed during the load: load again")
             cursor.execute(self._create_statement())
-            if self.table.index and (index := self._index()):
-                cursor.execute(f"CREATE INDEX {index} ({self._columns_list(self.table.index)})")
+            for columns in self.table.indexes:
+                if index := self._index(columns):
+                    cursor.execute(f"CREATE INDEX {index} ({self._columns_list(columns)})")
             self._describe(cursor, self.table.stored_columns, whole=True)
             return
         self._check_types(existing)
@@ -255,8 +256,8 @@ class Staged(StagedSql):
             cursor.execute(self._addition(column))
         self._describe(cursor, missing, whole=False)
 
-    def _index(self) -> str:
-        """The index, as CREATE INDEX begins; empty where none is created beside the table."""
+    def _index(self, columns: Sequence[str]) -> str:
+        """An index, as CREATE INDEX begins; empty where none is created beside the table."""
         return ""
 
     def _prepare_beside(self, cursor: Any) -> None:

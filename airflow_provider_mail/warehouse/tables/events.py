@@ -25,7 +25,7 @@ from airflow_provider_mail.warehouse.table import (
 EVENTS = Table(
     comment="Events of mails as the mail service pushed them, each once; personal data",
     key=("mail_conn_id", "event_id"),
-    index=("mail_conn_id", "received_at"),
+    indexes=(("mail_conn_id", "received_at"),),
     columns=(
         CONNECTION,
         Column("event_id", text(32), "Digest of what identifies the event: pushed again, it has the same"),
@@ -56,7 +56,7 @@ DEAD_LETTERS = Table(
     comment="Pushed events that could not be read, with the reason; personal data",
     # It is read from letter to letter.
     key=("letter_id", "mail_conn_id"),
-    index=("received_at",),
+    indexes=(("received_at",),),
     columns=(
         CONNECTION,
         Column("letter_id", text(32), "Digest of account and text: pushed again, it has the same"),

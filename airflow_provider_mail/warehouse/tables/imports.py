@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 IMPORTS = Table(
     comment="Imports of contacts with their counts, one row for all tries of a task; no personal data",
     key=("import_id",),
-    index=("finished_at",),
+    indexes=(("finished_at",),),
     columns=(
         Column("import_id", text(250), "The import, the same in every try of a task"),
         Column("mail_conn_id", text(250), "Airflow connection of the account that was imported to"),
@@ -109,7 +109,7 @@ MEMBERS = Table(
 MEMORY = Table(
     comment="Who was mailed what, and when; people as keyed digests",
     key=("person", "mail_key"),
-    index=("task",),
+    indexes=(("task",),),
     columns=(
         Column("person", text(32), "Keyed digest of the address; empty in the one row that transactions lock"),
         Column("mail_key", text(250), "once_per of the task, or else the task and its run"),
@@ -140,7 +140,7 @@ ALERTS = Table(
 AUDIENCE_RUNS = Table(
     comment="Runs of audiences with their counts; no personal data",
     key=("import_id",),
-    index=("finished_at",),
+    indexes=(("finished_at",),),
     columns=(
         Column("import_id", text(250), "The import, the same in every try of a task"),
         Column("audience", TEXT, "The task, for people to read"),

@@ -83,7 +83,7 @@ _COUNTS = count_columns(MailStats, suffix="; only when mail_status is 2")
 CAMPAIGNS = Table(
     comment="Campaign send tasks, as the mail service has them",
     key=("mail_conn_id", "guid"),
-    index=("mail_conn_id", "send_by_date_time"),
+    indexes=(("mail_conn_id", "send_by_date_time"), ("mail_name",), ("mail_status",)),
     columns=(
         CONNECTION,
         Column("guid", text(250), "Task unique identifier"),

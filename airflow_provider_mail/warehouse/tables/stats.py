@@ -47,7 +47,7 @@ _TRANSACTIONAL_COUNTS = count_columns(TransactionalStats, besides=("stats_date",
 CAMPAIGN_STATS = Table(
     comment="Latest statistics of each campaign, as the mail service counts them",
     key=("mail_conn_id", "team_name", "mail_name"),
-    index=("mail_conn_id", "team_name", "mail_send_date"),
+    indexes=(("mail_conn_id", "team_name", "mail_send_date"), ("mail_send_date",)),
     columns=(
         CONNECTION,
         TEAM,

@@ -90,7 +90,7 @@ def test_campaigns_are_compared_and_downloaded(visit: Open) -> None:
     page.get_by_role("heading", name="Campaigns side by side").wait_for()
     assert page.locator(".chart polyline").count() == 2
     with page.expect_download() as download:
-        page.get_by_role("link", name="CSV of Campaigns side by side").click()
+        page.get_by_role("link", name="Download as a spreadsheet (CSV): Campaigns side by side").click()
     assert download.value.suggested_filename == "mail-comparison.csv"
     assert len(download.value.path().read_text().splitlines()) == 3
 
