@@ -420,7 +420,7 @@ def test_a_page_needs_one_connection(visitor: Visitor, make_warehouse: Callable[
     warehouse.load(CAMPAIGNS, [row], "mail_campaigns")
     visitor.get("campaigns")
     opened: list[object] = []
-    connect = reader.connected
+    connect = database.connected
 
     def connected(hook: DbApiHook) -> AbstractContextManager[Any]:
         opened.append(hook)
