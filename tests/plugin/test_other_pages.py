@@ -315,7 +315,7 @@ def test_waits_of_dags_that_one_may_read(
             state = {"trigger_id": row.id, "state": "deferred"}
             session.execute(update(TaskInstance).where(is_it).values(map_index=1 if dag_id == "read" else -1, **state))
     text = text_of(visitor, "waits")
-    assert "Steps of Airflow that continue when" in text
+    assert "Each step continues without help as soon as the email service" in text
     assert f"waits of unreadable Run: {runs['unreadable']} the campaign has been sent <b>spring</b>" in text
     assert f"waits of senders Run: {runs['senders']} the sender is verified" in text
     assert "read_else" not in text
