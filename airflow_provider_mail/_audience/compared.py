@@ -242,8 +242,8 @@ class ComparedAudience(Audience):
         if self.division:
             return {"send_list_names": [*self._new_lists()], "repel_list_names": []}
         named = self._exact and not self._new_list and not self.task.is_dry_run and self._state is not None
-        excluded = self._state.ledger.repel_list_name if named and self._state else ""
-        return super().lists() | {"repel_list_names": [excluded] if excluded else []}
+        excluded = self._state.ledger.repel_list_names if named and self._state else ()
+        return super().lists() | {"repel_list_names": [name for name in excluded if name]}
 
     # --- the source and the state ---
 
@@ -562,9 +562,9 @@ class ComparedAudience(Audience):
             if keys:
                 yield Changes(each.bucket, keys, befores, values, times)
 
-    def new_exclusion(self) -> str:
+    def new_exclusion(self, number: int) -> str:
         """Return the name of a new exclusion list."""
-        return str(replace(self.new_list, role="excluded"))
+        return str(replace(self._name_list(of_part=f"{number + 1}"), role="excluded"))
 
     # --- the end ---
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain, compress, repeat
+from itertools import compress, repeat
 from operator import ne, or_
 from typing import Any, NamedTuple
 
@@ -41,7 +41,7 @@ class Differences(NamedTuple):
     :param digests: of their rows.
     :param left: people of the audience whom the source did not return.
     :param left_values: their values in the state.
-    :param away: people on the exclusion list.
+    :param away: the values of people on exclusion lists.
     """
 
     bucket: int
@@ -51,7 +51,7 @@ class Differences(NamedTuple):
     digests: Sequence[int]
     left: Sequence[bytes] = ()
     left_values: Sequence[int] = ()
-    away: Sequence[bytes] = ()
+    away: Mapping[bytes, int] = {}
 
 
 class Comparison:
@@ -81,7 +81,7 @@ class Comparison:
                 self.counts[JOINED] += len(keys)
                 continue
             found = self._compare(number, stored, overwritten, (keys, digests, numbers))
-            returned = found.befores.count(EXCLUDED)
+            returned = len(found.away.keys() & found.keys)
             self.counts[JOINED] += (joined := found.befores.count(None))
             self.counts[RETURNED] += returned
             self.counts[CHANGED] += len(found.keys) - joined - returned
@@ -106,7 +106,7 @@ class Comparison:
         """
         values, (keys, digests, numbers) = stored.values, columns
         has_excluded = self._state is not None and self._state.ledger.excluded
-        away = [key for key, value in values.items() if value == EXCLUDED] if has_excluded else []
+        away = {key: value for key, value in values.items() if value <= EXCLUDED} if has_excluded else {}
         befores: list[int | None] = list(map(values.get, keys))
         left: list[bytes] = []
         if len(values) > len(keys) - befores.count(None):
@@ -129,10 +129,6 @@ class Comparison:
         """Yield all people as if they differed."""
         for number, stored in enumerate(self._stored()):
             yield self._compare(number, stored, None, self._people.bucket(number))
-
-    def away(self) -> Iterator[bytes]:
-        """Yield the people who were on the exclusion list."""
-        return chain.from_iterable(each.away for each in self._differences)
 
 
 def _overwritten(values: dict[bytes, int], other: Bucket, last_began: int) -> set[bytes]:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from airflow_provider_mail._audience.rows import bucket_of
 from airflow_provider_mail._audience.sealing import AudienceKey
 from airflow_provider_mail._audience.state import (
+    EXCLUDED,
     GONE,
     AudienceState,
     Changes,
@@ -70,7 +71,7 @@ def memberships(store: StateStore, email: str) -> list[Membership]:
                 status="member" if is_member(value) else "excluded",
                 since=datetime.fromtimestamp(since, UTC).isoformat() if since else None,
                 run_id=next((run_id for at, run_id in ledger.runs if at == since), None),
-                list_name=ledger.send_list_name if is_member(value) else ledger.repel_list_name,
+                list_name=ledger.send_list_name if is_member(value) else ledger.repel_list_names[EXCLUDED - value],
             )
         )
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_mail._audience.comparison import LEFT, RETURNED, Comparison
 from airflow_provider_mail._audience.people import members_of_others
 from airflow_provider_mail._audience.rows import ACCEPTED, REJECTED, People
-from airflow_provider_mail._audience.state import EXCLUDED, GONE, IN_DOUBT, AudienceState, is_member
+from airflow_provider_mail._audience.state import EXCLUDED, EXCLUSION_LISTS, GONE, IN_DOUBT, AudienceState, is_member
+from airflow_provider_mail._task.storage import Spool
 from airflow_provider_mail.api.contacts import DeleteContact, UpdateMode
 from airflow_provider_mail.api.flows.create_once import delete
 from airflow_provider_mail.api.flows.import_contacts import Progress, import_contacts
@@ -45,6 +47,8 @@ class Removal:
         self._deletes = deletes_contacts(self._task)
         self._deleted = set[bytes]()
         self._rejected = set[bytes]()
+        self._target = 0
+        """The number of the exclusion list for people who leave now."""
         self.is_done = False
         self.has_new_list = False
         if self._deletes and "email" not in audience._plan.properties:
@@ -73,11 +77,11 @@ class Removal:
         if not self.is_done:
             # Without exclusions, everybody may be stored anew.
             return IN_DOUBT if key in self._deleted or (self._deletes and not self._excludes) else None
-        return GONE if not self._excludes or key in self._deleted else EXCLUDED
+        return GONE if not self._excludes or key in self._deleted else EXCLUDED - self._target
 
     def value_of(self, key: bytes, before: int | None, digest: int, mark: int) -> int | None:
         """Return the value in the state of a person whose row was to be sent; ``None`` for the one before."""
-        if self._excludes and before == EXCLUDED:
+        if self._excludes and before is not None and before <= EXCLUDED:
             # Until the exclusion list was made anew, the person is on it.
             return digest if self.is_done and mark == ACCEPTED else None
         if mark == REJECTED:
@@ -85,11 +89,6 @@ class Removal:
                 return GONE
             return self.value_of_left(key) if key in self._rejected else None
         return digest if mark == ACCEPTED else IN_DOUBT
-
-    def _left(self) -> Iterator[bytes]:
-        if self._comparison.counts[LEFT]:
-            yield from chain.from_iterable(each.left for each in self._comparison.changes())
-        yield from self._rejected
 
     # --- contacts ---
 
@@ -111,27 +110,43 @@ class Removal:
     # --- exclusion lists ---
 
     def _exclude(self) -> None:
-        """Put people on the exclusion list; if people came back from it, on a new one, with the others who are away."""
-        ledger, marks = self._state.ledger, self._people.marks
+        """Put people on an exclusion list, and make those anew from which people came back, for who stays on them.
+
+        Who leaves in one run is on one list if possible: often they come back together, and the list is needed no more.
+        """
+        ledger, marks, counts = self._state.ledger, self._people.marks, self._comparison.counts
+        names, sizes = ledger.repel_list_names.copy(), ledger.excluded_on
         returned = {
-            key
-            for each in (self._comparison.changes() if self._comparison.counts[RETURNED] else ())
+            key: EXCLUDED - before
+            for each in (self._comparison.changes() if counts[RETURNED] else ())
             for key, before, number in zip(each.keys, each.befores, each.numbers, strict=True)
-            if before == EXCLUDED and marks[number] == ACCEPTED
+            if before is not None and before <= EXCLUDED and marks[number] == ACCEPTED
         }
-        stay: Iterable[bytes] = ()
-        name = "" if returned else ledger.repel_list_name
-        self.has_new_list = not name and ledger.excluded > 0
-        if self.has_new_list:
-            stay = (key for key in self._comparison.away() if key not in returned)
-        people = chain(stay, (key for key in self._left() if key not in self._deleted))
-        if (first := next(people, None)) is not None:
-            self.has_new_list = self.has_new_list or not name
-            name = name or self._audience.new_exclusion()
-            # Until all are on it, an error leaves nobody who could tell who is.
-            ledger.repel_list_name = ""
-            self._send(chain([first], people), name)
-        ledger.repel_list_name = name
+        anew = {number for number, size in enumerate(sizes) if size and not names[number]} | {*returned.values()}
+        for number in anew:
+            names[number] = ""
+        self._target = min(range(EXCLUSION_LISTS), key=sizes.__getitem__)
+        with ExitStack() as stack:
+            piles = {number: stack.enter_context(closing(Spool[list[bytes]]())) for number in {*anew, self._target}}
+            piles[self._target].add(list(self._rejected))
+            for each in self._comparison.changes() if anew or counts[LEFT] else ():
+                piles[self._target].add([key for key in each.left if key not in self._deleted])
+                stay: dict[int, list[bytes]] = {EXCLUDED - number: [] for number in anew}
+                for key, value in each.away.items():
+                    if value in stay and key not in returned:
+                        stay[value].append(key)
+                for value, keys in stay.items():
+                    piles[EXCLUDED - value].add(keys)
+            self.has_new_list = bool(anew)
+            for number, pile in piles.items():
+                people = chain.from_iterable(pile)
+                if (first := next(people, None)) is not None:
+                    self.has_new_list |= not names[number]
+                    names[number] = names[number] or self._audience.new_exclusion(number)
+                    # Until all are on it, an error leaves nobody who could tell who is.
+                    ledger.repel_list_names[number] = ""
+                    self._send(chain([first], people), names[number])
+        ledger.repel_list_names = names
 
     def _send(self, people: Iterable[bytes], list_name: str) -> None:
         """Add people to an exclusion list: only those who are contacts, and with nothing but their address.

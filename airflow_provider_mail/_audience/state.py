@@ -13,6 +13,7 @@ import struct
 import time
 import zlib
 from array import array
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
@@ -30,12 +31,15 @@ if TYPE_CHECKING:
     from airflow_provider_mail.api.config import ClientConfig
     from airflow_provider_mail.api.flows.import_contacts import ImportPlan
 
-VERSION = 3
+VERSION = 4
 """Of the stored shapes. Everybody is sent if the state has another one."""
 
 IN_DOUBT, GONE, EXCLUDED = -1, -2, -3
-"""Who may be on the list, with unknown values; who is not in the state any more; who is on the exclusion list. Others:
-digests, from 0."""
+"""Who may be on the list, with unknown values; who is not in the state any more; who is on the first exclusion list,
+and less by one for each further one. Others: digests, from 0."""
+
+EXCLUSION_LISTS = 20
+"""The most exclusion lists of an audience. The specification shows no limit for a campaign."""
 
 CLAIM_SECONDS = 24 * 3600
 """Seconds after which a run that Airflow does not know any more has ended."""
@@ -61,8 +65,8 @@ class Ledger:
     :param complete: whether the last run has stored all that it did.
     :param sure: the number of people whose rows the service has accepted.
     :param in_doubt: the number of people who may be on the list.
-    :param repel_list_name: the exclusion list; empty if there is none, or people are on it who must not be.
-    :param excluded: the number of people who must be on it.
+    :param repel_list_names: the exclusion lists; empty if there is none, or people are on it who must not be.
+    :param excluded_on: the number of people who must be on each.
     :param modified: when the service says that each list was last changed, after the last run.
     :param suppressed: people whom the user's tables left out. Default: not known.
     """
@@ -74,8 +78,8 @@ class Ledger:
     send_list_name: str = ""
     sure: int = 0
     in_doubt: int = 0
-    repel_list_name: str = ""
-    excluded: int = 0
+    repel_list_names: list[str] = field(default_factory=lambda: [""] * EXCLUSION_LISTS)
+    excluded_on: list[int] = field(default_factory=lambda: [0] * EXCLUSION_LISTS)
     parts: str = ""
     modified: dict[str, str] = field(default_factory=dict)
     full_at: int = 0
@@ -87,8 +91,15 @@ class Ledger:
         """Count people with these values, or no longer."""
         others = [value for value in values if value is None or value < 0]
         self.sure += by * (len(values) - len(others))
-        self.in_doubt += by * others.count(IN_DOUBT)
-        self.excluded += by * others.count(EXCLUDED)
+        for value, count in Counter(others).items():
+            if value == IN_DOUBT:
+                self.in_doubt += by * count
+            elif value is not None and value <= EXCLUDED:
+                self.excluded_on[EXCLUDED - value] += by * count
+
+    @property
+    def excluded(self) -> int:
+        return sum(self.excluded_on)
 
     @property
     def size(self) -> int:
@@ -96,15 +107,13 @@ class Ledger:
 
     @property
     def list_names(self) -> list[str]:
-        return [name for name in (self.send_list_name, self.repel_list_name) if name]
+        return [name for name in (self.send_list_name, *self.repel_list_names) if name]
 
     def expected(self) -> dict[str, tuple[int, int]]:
         """Return how many contacts each list has at least and at most."""
         on_list = self.sure + self.excluded
-        ranges = {
-            self.send_list_name: (on_list, on_list + self.in_doubt),
-            self.repel_list_name: (self.excluded, self.excluded),
-        }
+        ranges = {name: (on, on) for name, on in zip(self.repel_list_names, self.excluded_on, strict=True)}
+        ranges[self.send_list_name] = (on_list, on_list + self.in_doubt)
         return {name: ranges[name] for name in self.list_names}
 
     @property

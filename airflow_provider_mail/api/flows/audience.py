@@ -18,7 +18,7 @@ from airflow_provider_mail.api._core.requests import Client
 from airflow_provider_mail.api.contacts import GetListContacts
 from airflow_provider_mail.api.errors import MailError, MailRejectedError
 from airflow_provider_mail.api.flows.create_once import delete
-from airflow_provider_mail.api.lists import DeleteList, GetLists, find_list
+from airflow_provider_mail.api.lists import ContactList, DeleteList, GetLists, find_list
 
 MAX_LIST_NAME_BYTES = 200
 """The specification shows no limit for the name of a list; this is that of a campaign."""
@@ -255,27 +255,33 @@ def named_audiences(client: Client, list_names: Collection[str], prefix: str = "
                 f"send_list_names: {list_name!r} is a list of an exact audience, which has excluded people, too: {cure}"
             )
         titles = {f"{prefix}{list_name}"} | ({list_name} if list_name.startswith(prefix) else set())
-        if made := next((name for name in _audience_lists(client, list_name) if name.title in titles), None):
+        made = (name for name in _audience_lists(client, list_name) if name.title in titles and name.role == "sent")
+        if found := next(made, None):
             return (
                 f"send_list_names: {list_name!r} is the name of an exact audience, whose people are on list "
-                f"{str(made)!r}: {cure}. If there is no such audience any more, delete that list"
+                f"{str(found)!r}: {cure}. If there is no such audience any more, delete that list"
             )
     return ""
 
 
 def modify_dates(client: Client, names: Collection[str]) -> dict[str, str]:
     """Return when each list was last changed, as the service says; without those of which it does not."""
-    found = (find_list(client, name) for name in names)
-    return {record.list_name: record.modify_date.isoformat() for record in found if record and record.modify_date}
+    owners = {name.owner for name in map(AudienceList.parse, names) if name is not None}
+    found = {record.list_name: record for owner in owners for record in _lists(client, owner)}
+    records = (found.get(name) or find_list(client, name) for name in names)
+    return {record.list_name: record.modify_date.isoformat() for record in records if record and record.modify_date}
 
 
-def _audience_lists(client: Client, title: str) -> Iterator[AudienceList]:
+def _audience_lists(client: Client, text: str) -> Iterator[AudienceList]:
     """Yield the lists of audiences whose names contain a text."""
-    pager = Pager(GetLists(search=title, page_size=100))
+    names = (AudienceList.parse(record.list_name) for record in _lists(client, text))
+    return (name for name in names if name is not None)
+
+
+def _lists(client: Client, text: str) -> Iterator[ContactList]:
+    pager = Pager(GetLists(search=text, page_size=100))
     while pager.next_request is not None:
-        for record in next_page(client, pager):
-            if (name := AudienceList.parse(record.list_name)) is not None:
-                yield name
+        yield from next_page(client, pager)
 
 
 def digest(text: str) -> str:
