@@ -146,7 +146,7 @@ AUDIENCE_RUNS = Table(
         Column("audience", TEXT, "The task, for people to read"),
         Column("mail_conn_id", text(250), "Airflow connection of the account"),
         Column("send_list_name", TEXT, "List that campaigns are sent to"),
-        Column("repel_list_name", TEXT, "List of those who left; null if there is none", nullable=True),
+        Column("repel_list_name", TEXT, "Lists of those who left; null if there is none", nullable=True),
         Column("state", TEXT, "How the run ended: success, failed, or stopped by a brake"),
         Column("everybody", BOOLEAN, "Whether everybody was sent, not only changes"),
         Column(
