@@ -25,6 +25,7 @@ from airflow_provider_mail.api.errors import (
     MailRejectedError,
     MailResponseError,
 )
+from airflow_provider_mail.api.flows.second_source import check_campaigns, check_contacts, existing_of
 from airflow_provider_mail.api.flows.statistics import campaign_stats, missing_days, transactional_stats
 from airflow_provider_mail.api.flows.waits import get_campaign_states
 from airflow_provider_mail.api.transactional import GetTransactionalStats
@@ -394,3 +395,29 @@ def test_statistics_of_the_documented_form_are_compact() -> None:
     assert [record.mail_name for record in records] == names
     assert {record.mail_send_date for record in records} == {datetime(2026, 1, 2, 12, tzinfo=UTC)}
     assert not any(isinstance(record, CampaignStats) for record in records)
+
+
+# What two readings lack, and another operation returns.
+
+
+def test_a_record_that_the_service_returns_elsewhere_is_missing(emulator: Emulator, client: MailClient) -> None:
+    emulator.clock.set("2026-01-05T00:00:00Z")
+    emulator.add_campaigns(2, first_day=FIRST)
+    emulator.add_list("news", ["ada@example.com"])
+    (campaign, _), (ada,) = client.send(GetCampaigns()).records, client.send(GetListContacts(list_name="news")).records
+    name = campaign.mail_name
+    first = campaign.send_by_date_time.date()
+    other = first + timedelta(days=1)
+    missing = "and at least 1 are missing that the service returns elsewhere"
+    with pytest.raises(MailIncompleteError, match=f"7 records came in two readings .*, {missing}") as raised:
+        existing_of(client, window(1), 7, [name, "gone"], first, first)
+    assert (raised.value.got, raised.value.expected) == (7, 8)
+    # One that was sent on another day is not missing, but exists.
+    assert [*existing_of(client, window(1), 7, [name, "gone"], other, other)] == [name]
+    with pytest.raises(MailIncompleteError, match=f"0 of 2 campaigns .*, {missing}"):
+        check_campaigns(client, [(campaign.guid, name), ("gone", "gone")])
+    # Another campaign has the name now.
+    check_campaigns(client, [("gone", name)])
+    with pytest.raises(MailIncompleteError, match=f"1 of 2 contacts .*, {missing}") as raised:
+        check_contacts(client, "news", [(ada.id, ada.email), ("0", "gone@example.com")])
+    assert raised.value.expected == 2

@@ -172,6 +172,13 @@ def test_invalid_arguments_and_blank_content_send_nothing(run: Run, emulator: Em
     assert emulator.journal.count(SENDS) == 0
 
 
+def test_the_whole_result_of_another_task_may_have_empty_values(run: Run, emulator: Emulator) -> None:
+    """Where the DAG file itself has the dictionary, they are an error."""
+    done = run(lambda: batch(messages=letters(1), mail_params="{{ {'greeting': '', 'link': none} }}"))
+    assert done.state == "success"
+    assert mailed(emulator) == everybody(range(1))
+
+
 @pytest.mark.parametrize("how", ["argument", "connection", "default", "warn"])
 def test_tags_with_a_value_or_filled_by_the_service(run: Run, emulator: Emulator, connect: Connect, how: str) -> None:
     connect(**{"service_tags": "link, other"} if how == "connection" else {})
