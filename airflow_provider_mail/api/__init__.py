@@ -104,11 +104,11 @@ _NAMES = {
         "ColumnMapping Contact DeleteContact GetContact GetListContacts ImportContacts UpdateMode UpsertContact"
     ),
     "errors": (
-        "MailAmbiguousSendError MailResponseError MailResponseLostError MailAuthError MailConfigError "
-        "MailConflictError MailConnectError MailError MailHeldError MailIncompleteCampaignError "
-        "MailIncompleteError MailInterruptedError MailNotFoundError MailPendingCampaignError "
-        "MailRateLimitError MailRejectedError MailSandboxError MailServerError MailServiceError "
-        "MailTooLargeError MailValidationError"
+        "MailAmbiguousSendError MailAuthError MailConfigError MailConflictError MailConnectError MailError "
+        "MailHeldError MailIncompleteCampaignError MailIncompleteError MailInterruptedError MailNotFoundError"
+        " MailPendingCampaignError MailRateLimitError MailRejectedError MailResponseError "
+        "MailResponseLostError MailSandboxError MailServerError MailServiceError MailTooLargeError "
+        "MailValidationError"
     ),
     "events": "EventCode MailEvent parse_push",
     "flows.cancel_campaign": "Cancellation StopResult cancel_campaign scheduled_campaigns stop_campaigns",
