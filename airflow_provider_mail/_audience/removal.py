@@ -140,7 +140,11 @@ class Removal:
             self.has_new_list = bool(anew)
             for number, pile in piles.items():
                 people = chain.from_iterable(pile)
-                if (first := next(people, None)) is not None:
+                if (first := next(people, None)) is None:
+                    if number in anew:
+                        # No campaign needs it, but its name shows that the one before is not in use: see `last_size`.
+                        self._audience.create_list(self._audience.new_exclusion(number))
+                else:
                     self.has_new_list |= not names[number]
                     names[number] = names[number] or self._audience.new_exclusion(number)
                     # Until all are on it, an error leaves nobody who could tell who is.

@@ -264,15 +264,19 @@ def test_a_person_gets_the_first_of_several_mails(emulator: Emulator, audience: 
     (" ".join(NAMES[:9]), " ".join(NAMES[:8]), 0.01, True),
     (" ".join(NAMES[:9]), "p00", 1, False),
 ])  # fmt: skip
-@pytest.mark.parametrize("lost", ["", "members", "all"])
+@pytest.mark.parametrize(("lost", "back"), [
+    ("", ""), ("members", ""), ("all", ""), ("all", "to one of two"), ("all", "to all of a list"),
+])  # fmt: skip
 def test_how_many_may_leave(
     emulator: Emulator, audience: Audience, warehouse: SqlDatabase, before: str, after: str,
-    fraction: float | None, stops: bool, lost: str,
+    fraction: float | None, stops: bool, lost: str, back: str,
 ) -> None:  # fmt: skip
-    """Also if the state is lost: its row, or the lists, have the size."""
+    """Also if the state is lost: its row, or the lists, have the size. Exclusion lists may not be in use any more."""
     given = {} if fraction is None else {"max_removed_fraction": fraction}
-    audience.load(before + " once", max_removed_fraction=1)
-    audience.load(before, max_removed_fraction=1)
+    without_one = before.partition(" ")[2]
+    days = {"": [before], "to one of two": [without_one, before], "to all of a list": [before, without_one, before]}
+    for people in (before + " once", *days[back]):
+        audience.load(people, max_removed_fraction=1)
     if lost:
         warehouse.execute("DELETE FROM mail_audiences_members")
     if lost == "all":

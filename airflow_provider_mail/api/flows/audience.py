@@ -235,12 +235,13 @@ def last_size(client: Client, current: AudienceList) -> int:
         for name in _audience_lists(client, current.owner)
         if (name.owner, name.part, name.plan) == (current.owner, current.part, current.plan)
     ]
-    begun_at = max((name.begun_at for name in own if name.role == "sent"), default=None)
-    if begun_at is None:
+    # Of exclusion lists with one title, the last one counts; those of earlier lists are not its own.
+    last = {name.title if name.role == "excluded" else "": name for name in sorted(own, key=lambda name: name.begun_at)}
+    if "" not in last:
         return 0
-    # Exclusion lists of earlier lists are not its own.
-    totals = list_totals(client, [str(name) for name in own if name.begun_at >= begun_at])
-    return sum(-(total or 0) if " excluded " in name else total or 0 for name, total in totals.items())
+    own = [name for name in last.values() if name.begun_at >= last[""].begun_at]
+    totals = list_totals(client, list(map(str, own)))
+    return sum((totals[str(name)] or 0) * (-1 if name.role == "excluded" else 1) for name in own)
 
 
 def named_audiences(client: Client, list_names: Collection[str], prefix: str = "") -> str:
