@@ -431,6 +431,7 @@ class _Task:
         request, error = self.request, self.state.server_error
         action = ""
         cancelled = False
+        new = new and not request.only_save
         if choice == "cancel":
             cancellation = cancel_campaign(self.client, campaign.mail_name)
             action, cancelled = f"It {cancellation.text}. ", cancellation.done
@@ -443,7 +444,7 @@ class _Task:
                 return self.adopted(campaign)
             if choice == "keep":
                 status = "a draft" if campaign.mail_status == MailStatus.DRAFT else "not scheduled"
-                action = f"It is {status} and will not be sent, so it is not adopted. "
+                action = f"It is {status}, so it is not adopted. "
         elif choice == "keep":
             self.check_draft(campaign)
             self.check_equal(campaign, own=True)
@@ -453,7 +454,7 @@ class _Task:
         advice = (
             "Delete it (its name may still be taken), fix the cause, and run again"
             if cancelled
-            else _advice(campaign, self.clock)
+            else _advice(campaign, self.clock, new=new)
         )
         check = "the task check failed"
         cause = check if request.attachment is None else f"adding the attachment or {check}"
@@ -466,20 +467,29 @@ class _Task:
         )
 
 
-def _advice(kept: Campaign, clock: ServiceClock) -> str:
-    """Advise what to do about a kept campaign, without a second mail to recipients of the first."""
-    if kept.mail_status == MailStatus.FAILED and not kept.send_time_is_ahead(clock.latest()):
+def _advice(kept: Campaign, clock: ServiceClock, *, new: bool) -> str:
+    """Advise what to do about a kept campaign, without a second mail to recipients of the first.
+
+    :param new: whether it may be sent although it is shown as a draft.
+    """
+    ahead = kept.send_time_is_ahead(clock.latest())
+    if kept.mail_status == MailStatus.FAILED and not ahead:
         return (
             "It failed: look at the service whether it reached somebody. If not, delete it at the service, fix the "
             "cause, and clear the task with send_again=True"
         )
-    if kept.mail_status not in (MailStatus.SENDING, MailStatus.COMPLETE):
-        return "Cancel or delete it at the service, fix the cause, and run again"
+    again = "ancel or delete it at the service, fix the cause, and run again"
     twice = "running again, under another mail_name or after deleting it, mails every recipient a second time"
-    if kept.mail_status == MailStatus.SENDING and kept.send_time_is_ahead(clock.latest()):
+    if ahead and kept.mail_status in (MailStatus.DRAFT, MailStatus.SENDING):
         return (
-            f"It is sent at {kept.send_by_date_time:%Y-%m-%dT%H:%M:%SZ}: cancel or delete it at the service before "
-            f"that time, fix the cause, and run again. After it is sent, {twice}"
+            f"It {'is' if kept.mail_status == MailStatus.SENDING else 'may be'} sent at "
+            f"{kept.send_by_date_time:%Y-%m-%dT%H:%M:%SZ}: before that time, c{again}. After it is sent, {twice}"
         )
+    if kept.mail_status not in (MailStatus.SENDING, MailStatus.COMPLETE):
+        later = (
+            f"It is new, so that may change: look at it {NEW_SECONDS / 60:g} minutes after its creation. If it was "
+            f"sent, {twice}. If not, c"
+        )
+        return f"{later if new and kept.mail_status == MailStatus.DRAFT else 'C'}{again}"
     status = "was sent" if kept.mail_status == MailStatus.COMPLETE else "is being sent"
     return f"It {status}: {twice}. Leave it as it is and mark this task as success, unless you want a second mail"
