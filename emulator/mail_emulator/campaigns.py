@@ -90,9 +90,7 @@ def _sends(context: Context, body: Body) -> dict[str, Any]:
 def _create(context: Context, body: Body, kept_because: str | None, attachment_bytes: int) -> tuple[int, str]:
     settings = context.settings
     scheduled = parse_iso(body["sendDate"]) if body["sendDate"] else None
-    state = DRAFT if body["onlySave"] else SCHEDULED
-    if kept_because:
-        state = settings.kept_task_state
+    state = DRAFT if body["onlySave"] else settings.kept_task_state if kept_because else SCHEDULED
     campaign_id = context.store.insert(
         "campaigns",
         team=settings.team_name,
