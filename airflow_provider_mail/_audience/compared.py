@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail._audience.audience import MAX_EXAMPLES, Audience, Send, masked
 from airflow_provider_mail._audience.comparison import CHANGED, JOINED, LEFT, RETURNED, Comparison, operation_of
-from airflow_provider_mail._audience.memory import Cap, Memory
 from airflow_provider_mail._audience.people import states
 from airflow_provider_mail._audience.removal import Removal, deletes_contacts
 from airflow_provider_mail._audience.rows import ACCEPTED, LEFT_OUT, REJECTED, TO_SEND, People, Rows
@@ -64,6 +63,7 @@ if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
     from airflow.sdk import Context
 
+    from airflow_provider_mail._audience.memory import Cap
     from airflow_provider_mail._task.division import Stages, TimeZones
     from airflow_provider_mail.api.flows.import_contacts import ImportPlan, Progress
     from airflow_provider_mail.api.flows.validate_rows import Reject
@@ -133,6 +133,7 @@ class ComparedAudience(Audience):
         self._totals: dict[str, int] = {}
         self._log: Spool[list[tuple[bytes, str]]] = Spool()
         """What became of people, for the log."""
+        self._cap: Cap | None = None
         self.mailed: dict[str, int] = {}
         """How many people the memory leaves out, and why."""
         self.suppressed_keys = set[bytes]()
@@ -219,10 +220,10 @@ class ComparedAudience(Audience):
                 # People who join later may make up for a contact that was deleted.
                 values["modified"] = self._state.ledger.modified
         if self.mailed:
-            cap = Cap.of(self.task.at_most)
-            values |= self.mailed | {"memory_at_most": cap and [cap.count, cap.seconds]}
-        if self.mailed and not self.division:
-            values["memory_tasks"] = [mailing_name(self.context)]
+            values |= self.mailed
+            values["memory_at_most"] = self._cap and [self._cap.count, self._cap.seconds]
+            if not self.division:
+                values["memory_tasks"] = [mailing_name(self.context)]
         if self.division:
             # A list: a database may reorder the keys of a dictionary.
             values["parts"] = [
@@ -411,7 +412,11 @@ class ComparedAudience(Audience):
         task, people = self.task, self._people
         if (task.once_per is None and task.at_most is None) or not self._writes:
             return
-        memory, cap, name = Memory.needed_by(task), Cap.of(task.at_most), mailing_name(self.context)
+        # The models that it imports take as long as 40,000 rows.
+        from airflow_provider_mail._audience.memory import Cap, Memory
+
+        memory, name = Memory.needed_by(task), mailing_name(self.context)
+        self._cap = cap = Cap.of(task.at_most)
         assert memory is not None
         memory.check()
         self.mailed = {"already": 0, "capped": 0}
@@ -547,7 +552,9 @@ class ComparedAudience(Audience):
                 of_rows = map(marks.__getitem__, each.numbers)
                 values = list(map(removal.value_of, each.keys, each.befores, each.digests, of_rows))
             values += map(removal.value_of_left, each.left)
-            befores = [joined if before is None else before for before in each.befores]
+            befores: list[Any] = list(each.befores)
+            if joined is not None:
+                befores = [joined if before is None else before for before in befores]
             befores += each.left_values
             keys: list[Any] = [*each.keys, *each.left]
             if None in values:
@@ -555,11 +562,13 @@ class ComparedAudience(Audience):
                     list(compress(column, [value is not None for value in values]))
                     for column in (keys, befores, values)
                 )
-            times = [
-                0 if before is not None and before >= IN_DOUBT <= value else began
-                for before, value in zip(befores, values, strict=True)
-            ]
             if keys:
+                times = [began] * len(keys)
+                if befores.count(None) < len(keys):
+                    times = [
+                        0 if before is not None and before >= IN_DOUBT <= value else began
+                        for before, value in zip(befores, values, strict=True)
+                    ]
                 yield Changes(each.bucket, keys, befores, values, times)
 
     def new_exclusion(self, number: int) -> str:

@@ -114,6 +114,10 @@ def _encoded(row: Sequence[Any]) -> bytes:
     return b""
 
 
+def _empty() -> list[tuple[list[bytes], array[int], array[int]]]:
+    return [([], array("I"), array("I")) for _ in range(BUCKETS)]
+
+
 class People:
     """The rows of a source, in temporary files: in their order, and by bucket a digest of the row of each person.
 
@@ -125,8 +129,9 @@ class People:
     def __init__(self) -> None:
         self._rows: Spool[tuple[Any, Sequence[int], Sequence[int]]] = Spool()
         self._buckets: list[Spool[_Part]] = [Spool() for _ in range(BUCKETS)]
-        self._added: tuple[list[Any], ...] = ([], [], [])
-        """Keys, digests and numbers of rows that are not yet in the buckets."""
+        self._added = _empty()
+        """By bucket, keys, digests and numbers of rows that are not yet in the files."""
+        self._stored = 0
         self._chunks: dict[int, Sequence[int]] = {}
         self.marks = bytearray(1)
         """What is known of each row, by its number."""
@@ -152,9 +157,8 @@ class People:
         if b"" in keys:
             self.unknown += [number for number, key in zip(rows.numbers, keys, strict=True) if not key]
             columns = [compress(column, keys) for column in columns]
-        for added, column in zip(self._added, columns, strict=True):
-            added.extend(column)
-        if len(self._added[0]) >= _SPOOLED_ROWS:
+        self._put(*map(list, columns))
+        if self.count - self._stored >= _SPOOLED_ROWS:
             self._flush()
 
     @staticmethod
@@ -166,23 +170,30 @@ class People:
                 return content, content.splitlines()
         return list(rows), [_encoded(row) for row in rows]
 
-    def _flush(self) -> None:
-        """Put the rows that were added into the buckets."""
-        keys, digests, numbers = self._added
+    def _put(self, keys: list[bytes], digests: list[int], numbers: list[int]) -> None:
+        """Put people into the buckets: few at a time, while they are in the processor's cache."""
         places: list[list[int]] = [[] for _ in range(BUCKETS)]
         adders = [selected.append for selected in places]
         for place, hash_ in enumerate(map(zlib.crc32, keys)):
             adders[hash_ % BUCKETS](place)
-        for spool, selected in zip(self._buckets, places, strict=True):
+        for added, selected in zip(self._added, places, strict=True):
             if selected:
                 # The fastest way, but of one place it gets no tuple.
                 pick: Any = itemgetter(*selected) if selected[1:] else lambda column, at=selected[0]: (column[at],)
-                spool.add((b"\n".join(pick(keys)), array("I", pick(digests)), array("I", pick(numbers))))
-        self._added = ([], [], [])
+                added[0].append(b"\n".join(pick(keys)))
+                added[1].extend(pick(digests))
+                added[2].extend(pick(numbers))
+
+    def _flush(self) -> None:
+        """Write the people that were added since the last time to the files."""
+        for spool, (keys, digests, numbers) in zip(self._buckets, self._added, strict=True):
+            if keys:
+                spool.add((b"\n".join(keys), digests, numbers))
+        self._added, self._stored = _empty(), self.count
 
     def bucket(self, bucket: int) -> tuple[Sequence[bytes], Sequence[int], Sequence[int]]:
         """Return the people of a bucket, with digests and numbers of their rows; earlier rows need not be sent."""
-        if self._added[0]:
+        if self._stored < self.count:
             self._flush()
         parts = list(self._buckets[bucket])
         digests, numbers = array("I"), array("I")
@@ -228,14 +239,14 @@ class People:
             marks = bytes(map(self.marks.__getitem__, places[0]))
             if not any(marks):
                 continue
-            if isinstance(content, bytes):
-                if not all(marks):
-                    content = b"\n".join(compress(content.splitlines(), marks))
-                rows += _DECODER.decode_lines(content)
-            else:
-                rows += compress(content, marks)
-            numbers += compress(places[0], marks)
-            lines += compress(places[1], marks)
+            is_json = isinstance(content, bytes)
+            if not all(marks):
+                content = list(compress(content.splitlines() if is_json else content, marks))
+                content = b"\n".join(content) if is_json else content
+                places = [list(compress(each, marks)) for each in places]
+            rows += _DECODER.decode_lines(content) if is_json else content
+            numbers += places[0]
+            lines += places[1]
             while len(rows) >= size:
                 yield next_chunk()
         if rows:

@@ -195,7 +195,7 @@ def _unpacked(content: bytes) -> tuple[list[bytes], array[int], array[int]]:
     return zlib.decompress(content[4 + 12 * count :]).split(b"\n"), values, times
 
 
-Tags = dict[tuple[int, int], tuple[str, int]]
+Tags = list[dict[int, tuple[str, int]]]
 """By bucket and number, the end of a part, which authenticates and so identifies it, and its length."""
 
 TAG_LENGTH = 32
@@ -219,7 +219,7 @@ class AudienceState:
         self.known_size = 0
         """The size that the row shows, also when the state cannot be trusted."""
         self._claimant = claimant
-        self._tags: Tags = {}
+        self._tags: Tags = _no_tags()
 
     def claim(self) -> None:
         """Read the row of the audience, and keep other runs from it.
@@ -272,7 +272,7 @@ class AudienceState:
 
     def buckets(self) -> Generator[Bucket]:
         """Yield all buckets, in order, out of one query."""
-        self._tags = {}
+        self._tags = _no_tags()
         with closing(self.store.buckets(self.header.generation)) as stored:
             found = next(stored, None)
             for number in range(BUCKETS):
@@ -280,7 +280,7 @@ class AudienceState:
                 if found is not None and found[0] == number:
                     parts, found = found[1], next(stored, None)
                     for _, part, sealed in parts:
-                        self._tags[number, part] = sealed[-TAG_LENGTH:], len(sealed)
+                        self._tags[number][part] = sealed[-TAG_LENGTH:], len(sealed)
                 yield Bucket(parts, self._unsealed)
 
     def bucket(self, number: int) -> Bucket:
@@ -302,16 +302,16 @@ class AudienceState:
             return
         parts: list[StoredPart] = []
         replaced: list[int] = []
-        generation, tags, is_new = self.header.generation, self._tags, ledger is not None
+        generation, tags, is_new = self.header.generation, [*map(dict, self._tags)], ledger is not None
         if ledger is not None:
-            generation, tags, self.ledger = token_hex(8), {}, ledger
+            generation, tags, self.ledger = token_hex(8), _no_tags(), ledger
         with closing(self.buckets()) as buckets:
             stored = enumerate(buckets)
             for number, keys, befores, values, times in changes:
                 self.ledger.count([] if is_new else befores, -1)
                 self.ledger.count(values, 1)
-                last = max((part for bucket, part in tags if bucket == number), default=-1)
-                if not is_new and (anew or self._is_due(tags, number)):
+                last = max(tags[number], default=-1)
+                if not is_new and (anew or _is_due(number, tags)):
                     replaced.append(number)
                 if number in replaced or (is_new and (0 in times or GONE in values)):
                     before = next(bucket for place, bucket in stored if place == number)
@@ -319,20 +319,13 @@ class AudienceState:
                     after = ({} if is_new else before.values) | dict(zip(keys, values, strict=True))
                     keys = [key for key, value in after.items() if value != GONE]
                     values, times = list(map(after.__getitem__, keys)), list(map(since.__getitem__, keys))
-                    tags = {place: tag for place, tag in tags.items() if place[0] != number}
+                    tags[number] = {}
                 if keys:
                     sealed = self.key.seal(_packed(keys, values, times), _place(generation, number, last + 1))
-                    tags[number, last + 1] = sealed[-TAG_LENGTH:], len(sealed)
+                    tags[number][last + 1] = sealed[-TAG_LENGTH:], len(sealed)
                     parts.append((number, last + 1, sealed))
         self._tags = tags
         self._store(parts=parts, replaced=replaced, generation=generation)
-
-    @staticmethod
-    def _is_due(tags: Tags, number: int) -> bool:
-        """Return whether a bucket is to be written anew rather than to be added to."""
-        first, *added = [size for (bucket, _), (_, size) in sorted(tags.items()) if bucket == number] or [0]
-        # Not all buckets at once.
-        return sum(added) > first * MAX_ADDED * (0.6 + number % 8 / 10) or len(added) > MAX_PARTS + number % 8
 
     def save(self) -> None:
         """Store the ledger."""
@@ -353,8 +346,9 @@ class AudienceState:
 
     def _digest(self) -> str:
         digest = hashlib.blake2b(digest_size=16)
-        for place in sorted(self._tags):
-            digest.update(f"{place}{self._tags[place][0]}".encode())
+        for number, parts in enumerate(self._tags):
+            for part, (tag, _) in parts.items():
+                digest.update(f"{number, part}{tag}".encode())
         return digest.hexdigest()
 
     def _change(self, **changes: Any) -> None:
@@ -364,6 +358,17 @@ class AudienceState:
         """
         if self.writes:
             self.header = self.store.change(self.header, **changes)
+
+
+def _no_tags() -> Tags:
+    return [{} for _ in range(BUCKETS)]
+
+
+def _is_due(number: int, tags: Tags) -> bool:
+    """Return whether a bucket is to be written anew rather than to be added to."""
+    first, *added = [size for _, size in tags[number].values()] or [0]
+    # Not all buckets at once.
+    return sum(added) > first * MAX_ADDED * (0.6 + number % 8 / 10) or len(added) > MAX_PARTS + number % 8
 
 
 def read_ledger(key: AudienceKey, header: Header) -> Ledger:
