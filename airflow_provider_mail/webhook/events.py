@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from hashlib import blake2b
+from itertools import count, repeat
 from typing import Any, NamedTuple
 
 import msgspec
 
-from airflow_provider_mail.api._core.fields import address_key, time_from_text
+from airflow_provider_mail.api._core.fields import address_key, exact_times, time_from_text
 from airflow_provider_mail.api.events import EventCode, MailEvent
 from airflow_provider_mail.warehouse.rows import json_text, text_problem
 from airflow_provider_mail.warehouse.tables.events import EVENTS
@@ -25,6 +26,7 @@ WIRE_NAMES = {name: str(field.alias) for name, field in MailEvent.model_fields.i
 """The names of the specification, by those of `MailEvent` and of the columns."""
 
 _TEXTS = tuple(WIRE_NAMES[name] for name in EVENTS.names[EVENTS.names.index("email") : EVENTS.names.index("raw")])
+_TASK_STATUS = EventCode.TASK_STATUS.value
 _CODE, _EMAIL, _MESSAGE = WIRE_NAMES["event_code"], WIRE_NAMES["email"], WIRE_NAMES["unique_msg_id"]
 _TRIGGERED, _SUBMITTED = WIRE_NAMES["triggered_time"], WIRE_NAMES["submit_time"]
 
@@ -122,18 +124,18 @@ class UnreadableError(ValueError):
 
 
 def read_push(body: bytes, origin: Origin, reject: Callable[[DeadLetter], None]) -> Iterator[Row]:
-    try:
-        events: Any = None if b"\\u0000" in body else _decode_flat(body.removeprefix(_BYTE_ORDER_MARK))
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        events = None
-    is_flat = events is not None
-    for index, event in enumerate(events if is_flat else split_push(body)):
+    with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError, UnreadableError):
+        if b"\\u0000" not in body:
+            return _rows(_decode_flat(body.removeprefix(_BYTE_ORDER_MARK)), origin)
+    return _read_events(body, origin, reject)
+
+
+def _read_events(body: bytes, origin: Origin, reject: Callable[[DeadLetter], None]) -> Iterator[Row]:
+    for index, event in enumerate(split_push(body)):
         try:
-            row = _row(event, origin, index) if is_flat else read_event(event, origin, index)
+            yield read_event(event, origin, index)
         except UnreadableError as error:
-            reject(DeadLetter(origin, index, error.reason, json.dumps(event) if is_flat else _escaped(event)))
-        else:
-            yield row
+            reject(DeadLetter(origin, index, error.reason, _escaped(event)))
 
 
 def begins_as_push(body: bytes) -> bool:
@@ -191,30 +193,35 @@ def read_event(text: str, origin: Origin, index: int) -> Row:
         raise UnreadableError(Reason.TOO_DEEP)
     if text_problem(event, nul=False):
         raise UnreadableError(Reason.TEXT)
-    return _row(event, origin, index, map(_text, map(event.get, _TEXTS)))
+    texts = {name: _text(event.get(name)) for name in _TEXTS}
+    return next(_rows([event], origin, index, [texts]))
 
 
-def _row(event: Mapping[str, Any], origin: Origin, index: int, texts: Iterable[str | None] | None = None) -> Row:
-    """The row for an event that can be stored.
+def _rows(
+    events: Sequence[Mapping[str, Any]],
+    origin: Origin,
+    first: int = 0,
+    texts: Sequence[Mapping[str, str | None]] | None = None,
+) -> Iterator[Row]:
+    """The rows for events that can be stored, column by column: a few steps of Python for a whole push.
 
-    :param texts: the values of `_TEXTS`. Default: those of the event, all of whose fields are text.
+    :param first: the position of the first one in its push.
+    :param texts: the values of `_TEXTS`. Default: those of the events, all of whose fields are text.
     """
-    code = event.get(_CODE)
-    if type(code) is not str or not code:
+    codes: list[Any] = [event.get(_CODE) for event in events]
+    if not all(type(code) is str and code for code in codes):
         raise UnreadableError(Reason.NO_CODE)
-    triggered = _time(event.get(_TRIGGERED), Reason.TRIGGERED)
-    submitted = _time(event.get(_SUBMITTED), Reason.SUBMITTED)
-    return (
-        origin.mail_conn_id,
-        event_id(event, code),
-        code,
-        triggered,
-        submitted,
-        *(map(event.get, _TEXTS) if texts is None else texts),
-        event,
-        origin.received_at,
-        origin.push_id,
-        index,
+    return zip(
+        repeat(origin.mail_conn_id),
+        map(event_id, events, codes),
+        codes,
+        _times([event.get(_TRIGGERED) for event in events], Reason.TRIGGERED),
+        _times([event.get(_SUBMITTED) for event in events], Reason.SUBMITTED),
+        *([event.get(name) for event in texts or events] for name in _TEXTS),
+        events,
+        repeat(origin.received_at),
+        repeat(origin.push_id),
+        count(first),
     )
 
 
@@ -229,7 +236,7 @@ def event_id(event: Mapping[str, Any], code: str) -> str:
     part of the identifier, and not what identifies a ``TaskStatus``, so all of its fields are.
     """
     message = event.get(_MESSAGE)
-    if not message or code == EventCode.TASK_STATUS:
+    if not message or code == _TASK_STATUS:
         return _digest(json_text(event))
     time = "" if code in HAPPENS_ONCE else event.get(_TRIGGERED)
     email = event.get(_EMAIL)
@@ -239,6 +246,16 @@ def event_id(event: Mapping[str, Any], code: str) -> str:
 
 def _digest(text: str) -> str:
     return blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _times(values: Sequence[Any], reason: Reason) -> Sequence[datetime | None]:
+    times = exact_times(values)
+    if times is not None and _UTC_OR_NONE.issuperset([time and time.tzinfo for time in times]):
+        return times
+    return [_time(value, reason) for value in values]
+
+
+_UTC_OR_NONE = {UTC, None}
 
 
 def _time(value: Any, reason: Reason) -> datetime | None:

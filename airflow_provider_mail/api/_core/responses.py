@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cache
+from operator import attrgetter
 from typing import Any, TypeVar, get_args
 
 import msgspec
@@ -22,7 +23,7 @@ import pydantic_core
 from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
-from airflow_provider_mail.api._core.fields import address_key, epoch_millis, service_time
+from airflow_provider_mail.api._core.fields import address_key, epoch_millis, exact_times, service_time
 from airflow_provider_mail.api._core.pacing import retry_after_seconds
 from airflow_provider_mail.api._core.requests import MailRequest, MailResponse, OpenResource
 from airflow_provider_mail.api.errors import (
@@ -215,6 +216,8 @@ MEMORY_RATIO = 4
 
 # Estimated bytes in memory, deliberately high: an object with its model, a field with its name, other values.
 _BYTES_PER_MARK = ((b"{", 700), (b":", 100), (b",", 64), (b"[", 64))
+_MOST_BYTES = 260
+"""The most for a byte of JSON, in ``[{},{},{}``: no mark of a smaller text needs to be counted."""
 _TEXT = re.compile(rb'"(?:[^"\\]++|\\.?)*+"?', re.DOTALL)
 _PART = re.compile(rb'(?:[^"]*+"(?:[^"\\]++|\\.?)*+"?){1,10000}+|[^"]++', re.DOTALL)
 """Up to 10,000 strings with what precedes them: removing the strings of one part takes a few megabytes."""
@@ -225,7 +228,7 @@ def exceeds_memory(body: bytes | bytearray, max_memory: float) -> bool:
 
     Values can take thirty times the size of the text (``{},{},{}``), which can be a thousand times the received size.
     """
-    if _estimated_memory(body) <= max_memory:
+    if _MOST_BYTES * len(body) <= max_memory or _estimated_memory(body) <= max_memory:
         return False
     # Do not count inside strings: the contents of mails have many of these characters.
     needed = end = 0
@@ -405,8 +408,9 @@ class _RecordDecoder:
         :raises ValueError: one of them is not a time.
         """
         for name, parse in self._times.items():
-            for record in records:
-                setattr(record, name, parse(getattr(record, name)))
+            values = [*map(attrgetter(name), records)]
+            for record, time in zip(records, exact_times(values) or map(parse, values), strict=True):
+                setattr(record, name, time)
 
 
 def _validate(model: Any, value: Any) -> Any:

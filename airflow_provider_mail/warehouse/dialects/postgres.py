@@ -301,13 +301,13 @@ class Postgres(Staged):
         """Keep the first row of each key in memory, since the first row stays: such loads are small."""
         key = [self.table.names.index(name) for name in self.table.key]
         counted_by = self.table.names.index(self.table.counted_by) if self.table.counted_by else None
+        keys: list[tuple[Any, ...]] = []
+        lines: list[tuple[str, Any]] = []
         for rows, columns in self.request.source.rows_and_columns(self._encoder):
-            values = [*zip(*rows, strict=True)]
-            keys = zip(*map(values.__getitem__, key), strict=True)
-            counted = repeat(None, len(rows)) if counted_by is None else values[counted_by]
-            lines = map("\t".join, zip(*columns, strict=True))
-            for row_key, row in zip(keys, zip(lines, counted, strict=True), strict=True):
-                self._lines.setdefault(row_key, row)
+            keys += zip(*(map(itemgetter(column), rows) for column in key), strict=True)
+            counted = repeat(None, len(rows)) if counted_by is None else map(itemgetter(counted_by), rows)
+            lines += zip(map("\t".join, zip(*columns, strict=True)), counted, strict=True)
+        self._lines = dict(zip(reversed(keys), reversed(lines), strict=True))
 
     def _open_merge(self, cursor: Any) -> None:
         # One transaction from the first row on: behind a pooler (PgBouncer) the next transaction may run in another
@@ -347,9 +347,9 @@ class Postgres(Staged):
         return ", ".join(f"{alias}{name}{collated.get(name, '')}" for name in self.table.key)
 
     def _insert_new(self, cursor: Any) -> tuple[dict[Any, int], set[tuple[Any, ...]]]:
-        keys = sorted(self._lines)
-        existing = self._existing(cursor, keys) if keys else set()
-        new = [self._lines[key] for key in keys if key not in existing]
+        lines = sorted(self._lines.items())
+        existing = self._existing(cursor, [key for key, _ in lines]) if lines else set()
+        new = [line for key, line in lines if key not in existing]
         if new:
             end = f"{self._load_line()}\n"
             blocks = ("".join([f"{line}{end}" for line, _ in block]) for block in batched(new, _BLOCK_LINES))
@@ -419,9 +419,9 @@ class Postgres(Staged):
 
     def _blocks(self) -> Iterator[str]:
         """The rows in the text format of COPY, some tens of kilobytes at a time."""
-        number = self._stage_numbers
         for _, columns in self.request.source.rows_and_columns(self._encoder):
-            yield "".join([f"{next(number)}\t{line}\n" for line in map("\t".join, zip(*columns, strict=True))])
+            lines = map("\t".join, zip(map(str, self._stage_numbers), *columns))  # noqa: B905 - there are always numbers
+            yield "\n".join([*lines, ""])
 
     @property
     def _encoder(self) -> Encoder:
