@@ -266,6 +266,7 @@ def _database(conn_id: str) -> Diagnosis:
     try:
         with connected(hook) as connection, closing(connection.cursor()) as cursor:
             cursor.execute("SELECT 1")
+            cursor.fetchall()  # MySQL's drivers refuse another statement, and to close, before that
             allowed = reader_of(hook).may_create(cursor)
         denied = {table: (", ".join(errors), *errors.values()) for table, errors in _denied(hook)}
     except Exception as error:
@@ -312,6 +313,8 @@ def _denied(hook: DbApiHook) -> Iterator[tuple[str, dict[str, str]]]:
             for right in [*statements][: 2 if name in _ONLY_ADDED_TO else 4]:
                 try:
                     cursor.execute(statements[right])
+                    if right == "SELECT":
+                        cursor.fetchall()
                 except Exception as error:
                     errors[right] = safe_message(error)
                 with suppress(Exception):  # DuckDB has a transaction only where one was begun

@@ -245,6 +245,8 @@ class _Handler(BaseHTTPRequestHandler):
         title = title if accepted else "The login is not this one"
         page = PAGE.format(title=title).encode() if is_for_login else b""
         status = 400 if is_for_login else 404
+        # Before the response, after which the command may end.
+        self.server.others += is_for_login and not accepted
         self.send_response(200 if accepted else status)
         self.send_header("Cache-Control", "no-store")
         self.send_header("Content-Type", "text/html; charset=utf-8")
@@ -254,8 +256,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(page)
         if accepted:
             self.server.received = self.server.received or query
-        elif is_for_login:
-            self.server.others += 1
 
     def log_message(self, *_: Any) -> None:
         """Log nothing: the path holds the code."""
