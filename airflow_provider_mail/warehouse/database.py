@@ -466,7 +466,7 @@ class StoredTable:
         """Return the condition that a column has one of some words, as SQL and its parameters."""
         if self._dialect.words is None:
             return f"{column} IN ({', '.join([self._hook.placeholder] * len(words))})", [*words]
-        return f"{column} IN ({self._dialect.words})", [" ".join(words)]
+        return self._dialect.among.format(column=column, words=self._dialect.words), [" ".join(words)]
 
     def insert(self, execute: Callable[..., Any], words: Sequence[str], values: Mapping[str, Any]) -> None:
         """Insert a row for each word, in a :meth:`transaction`.

@@ -106,6 +106,8 @@ class Dialect(Reader, ABC):
     words: ClassVar[str | None] = None
     """The subquery for the words in a text, which is a parameter: a statement that is the same for any number of values
     costs drivers less than one with a placeholder for each. ``None`` in a database that plans it badly."""
+    among: ClassVar[str] = "{column} IN ({words})"
+    """The condition that a column has one of those words."""
     unix_time: ClassVar[str]
     """The expression for the seconds since 1970 by the database's clock."""
     stays_open: ClassVar[bool] = True

@@ -135,6 +135,8 @@ class Postgres(Staged):
     has_comment_on = True
     inbox = PostgresInbox
     words = "SELECT unnest(string_to_array(%s, ' '))"
+    # For a subquery, a table without statistics is scanned.
+    among = "{column} = ANY (string_to_array(%s, ' '))"
     unix_time = "extract(epoch FROM clock_timestamp())"
     types: ClassVar[Mapping[str, str]] = {
         "text": "text",
