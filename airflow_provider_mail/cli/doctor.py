@@ -268,16 +268,18 @@ def _database(conn_id: str) -> Diagnosis:
             cursor.execute("SELECT 1")
             cursor.fetchall()  # MySQL's drivers refuse another statement, and to close, before that
             allowed = reader_of(hook).may_create(cursor)
-        denied = {table: (", ".join(errors), *errors.values()) for table, errors in _denied(hook)}
+        denied = dict(_denied(hook))
     except Exception as error:
         message = f"connection {conn_id!r}: the database cannot be used: {_first(error)}"
         return Diagnosis("database", conn_id, "error", message, f"airflow connections get {conn_id}")
     if denied:
-        tables = "; ".join(f"{rights} on {table} ({error})" for table, (rights, error, *_) in denied.items())
+        tables = "; ".join(
+            f"{', '.join(errors)} on {table} ({next(iter(errors.values()))})" for table, errors in denied.items()
+        )
         message = f"connection {conn_id!r}: its user cannot do what tasks need on tables that exist: {tables}"
         login = hook.get_connection(conn_id).login or "that user"
         user = f"'{login}'@'...'" if kind_of(hook) in ("mysql", "mariadb") else login
-        fix = "; ".join(f"GRANT {rights} ON {table} TO {user}" for table, (rights, *_) in denied.items())
+        fix = "; ".join(f"GRANT {', '.join(errors)} ON {table} TO {user}" for table, errors in denied.items())
         if kind_of(hook) in ("sqlite", "duckdb"):
             fix = "let the user of the worker write the file, and remove a read-only mode from the connection"
         return Diagnosis("database", conn_id, "warning", message, fix)
@@ -296,20 +298,20 @@ def _denied(hook: DbApiHook) -> Iterator[tuple[str, dict[str, str]]]:
     """
     if kind_of(hook) not in DIALECTS:
         return
-    for name, table in TABLES.items():
-        stored = StoredTable(hook, table, name)
-        if not (count := len(stored.existing_columns())):
-            continue
-        nulls = ", ".join(["NULL"] * count)
-        column, target = stored.column(table.key[0]), stored.spelled
-        statements = {
-            "SELECT": f"SELECT {column} FROM {target} WHERE 1 = 0",
-            "INSERT": f"INSERT INTO {target} SELECT {nulls} FROM (SELECT 1 AS one) AS no_row WHERE 1 = 0",
-            "UPDATE": f"UPDATE {target} SET {column} = NULL WHERE 1 = 0",
-            "DELETE": f"DELETE FROM {target} WHERE 1 = 0",
-        }
-        errors = {}
-        with connected(hook) as connection, closing(connection.cursor()) as cursor:
+    with connected(hook) as connection, closing(connection.cursor()) as cursor:
+        for name, table in TABLES.items():
+            stored = StoredTable(hook, table, name)
+            if not (count := len(stored.existing_columns())):
+                continue
+            nulls = ", ".join(["NULL"] * count)
+            column, target = stored.column(table.key[0]), stored.spelled
+            statements = {
+                "SELECT": f"SELECT {column} FROM {target} WHERE 1 = 0",
+                "INSERT": f"INSERT INTO {target} SELECT {nulls} FROM (SELECT 1 AS one) AS no_row WHERE 1 = 0",
+                "UPDATE": f"UPDATE {target} SET {column} = NULL WHERE 1 = 0",
+                "DELETE": f"DELETE FROM {target} WHERE 1 = 0",
+            }
+            errors = {}
             for right in [*statements][: 2 if name in _ONLY_ADDED_TO else 4]:
                 try:
                     cursor.execute(statements[right])
@@ -319,8 +321,8 @@ def _denied(hook: DbApiHook) -> Iterator[tuple[str, dict[str, str]]]:
                     errors[right] = safe_message(error)
                 with suppress(Exception):  # DuckDB has a transaction only where one was begun
                     connection.rollback()
-        if errors:
-            yield name, errors
+            if errors:
+                yield name, errors
 
 
 def _first(error: Exception) -> str:
