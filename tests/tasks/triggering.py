@@ -8,6 +8,7 @@ import importlib
 import json
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import pytest
@@ -30,10 +31,15 @@ class SteadyClock(StillClock):
 
 @pytest.fixture(name="clock")
 def steady_clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
-    """The clock of the modules that import it; the time of day stands still as well."""
+    """The clock of the modules that import it; the time of day stands still as well, and begins at noon.
+
+    From there, no wait reaches the next day.
+    """
     clock = SteadyClock()
     monkeypatch.setattr(time_machine, "travel", functools.partial(time_machine.travel, tick=False))
     with clock.installed():
+        now = datetime.now(UTC)
+        clock.set_wall_clock((now.replace(hour=12) - now).total_seconds())
         yield clock
 
 
