@@ -76,7 +76,7 @@ def _day(text: str) -> datetime.date | None:
 
 
 Day = Annotated[datetime.date | None, BeforeValidator(_day)]
-PageNumber = Annotated[int, Query(ge=1, le=100_000)]
+PageNumber = Annotated[int, Query(ge=1, le=campaigns.MOST_PAGES)]
 Show: TypeAlias = Callable[..., Mapping[str, Any]]
 
 

@@ -94,6 +94,11 @@ def chosen(choices: Sequence[str]) -> Sequence[Identity]:
     return [(part[0], part[1], part[2]) for part in parts if len(part) == 3 and "\0" not in "".join(part)]
 
 
+def task_columns() -> str:
+    """Return what `own_task` needs of a send task, and what is shown of it."""
+    return "guid AS task_guid, team_name AS task_team, mail_status AS task_status, subject, rcpt_list_names"
+
+
 def own_task(tasks: Sequence[Row], team: str, guid: str = "") -> Row | None:
     """Return the send task of a campaign, of those with its account and name; ``None`` if that is not known.
 
@@ -101,9 +106,9 @@ def own_task(tasks: Sequence[Row], team: str, guid: str = "") -> Row | None:
     :param guid: of a campaign without statistics.
     """
     if guid:
-        return next((task for task in tasks if str(task["guid"]) == guid), None)
-    same = [task for task in tasks if str(task["team_name"]) == team] or ([] if team else tasks)
-    same = [task for task in same if task["mail_status"] == 2] or same  # who has statistics was sent
+        return next((task for task in tasks if str(task["task_guid"]) == guid), None)
+    same = [task for task in tasks if str(task["task_team"]) == team] or ([] if team else tasks)
+    same = [task for task in same if task["task_status"] == 2] or same  # who has statistics was sent
     return same[0] if len(same) == 1 else None
 
 
@@ -129,16 +134,14 @@ def _find(reader: Reader, identity: Identity, guid: str = "") -> Campaign | None
         stats = stored[0] if stored else None
     task: Row | None = None
     if reader.has("campaigns"):
-        columns = ", ".join(
-            ("guid", "team_name", "subject", "rcpt_list_names", "send_by_date_time", "mail_status", "observed_at")
-        )
+        columns = f"{task_columns()}, send_by_date_time, observed_at, delivered_count, {', '.join(_COUNTS)}"
         tasks = reader.rows(
-            f"SELECT {columns}, delivered_count, {', '.join(_COUNTS)} FROM {reader['campaigns'].spelled} "
+            f"SELECT {columns} FROM {reader['campaigns'].spelled} "
             "WHERE mail_conn_id = ? AND mail_name = ? AND gone_at IS NULL",
             [account, name],
         )
         # Without statistics, a campaign is that of its team.
-        own = tasks if stats or guid else [row for row in tasks if str(row["team_name"]) == team]
+        own = tasks if stats or guid else [row for row in tasks if str(row["task_team"]) == team]
         task = own_task(own, team, guid)
     counted = stats or task
     if counted is None:
@@ -148,9 +151,9 @@ def _find(reader: Reader, identity: Identity, guid: str = "") -> Campaign | None
         name=name,
         account=account,
         team=team,
-        guid=str(task["guid"]) if task else "",
+        guid=str(task["task_guid"]) if task else "",
         sent_at=sent_at,
-        state=campaign_state(task["mail_status"] if task else None, sent_at),
+        state=campaign_state(task["task_status"] if task else None, sent_at),
         subject=str(task["subject"] or "").strip() if task else "",
         lists=list_names(task["rcpt_list_names"]) if task else (),
         counts={

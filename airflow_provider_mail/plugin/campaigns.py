@@ -5,18 +5,28 @@ from __future__ import annotations
 import datetime
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from itertools import chain, islice
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from airflow_provider_mail.plugin.campaign import campaign_state, choice_of, list_names, own_task
+from airflow_provider_mail.plugin.campaign import (
+    campaign_state,
+    choice_of,
+    list_names,
+    own_task,
+    task_columns,
+)
 from airflow_provider_mail.plugin.reader import Reader, Row, TtlCache
 from airflow_provider_mail.plugin.render import Cell, Column, Grid, address, rate
 from airflow_provider_mail.warehouse.rows import decoded, moment
 
 PAGE_SIZE = 50
+
+MOST_PAGES = 20
+"""Whoever looks for more chooses days: databases sort all rows that precede a page. The CSV has all campaigns."""
 
 SHOWN_LISTS = 2_000
 """Of how many different sets of lists the filter offers the names."""
@@ -32,15 +42,24 @@ RATES = (
 )
 """Name and heading of each rate, the count that it is of, and the count that is the whole."""
 
+_SUMS = f"COUNT(*) AS total, {', '.join(f'SUM({name}) AS all_{name}' for name in COUNTS)}"
+
 _SELECTED = ("mail_conn_id", "team_name", "mail_name", "guid", "sent_at", "mail_status", *COUNTS)
 
 SORTS: Mapping[str, tuple[str, str]] = {
-    "sent_at": ("sent_at", "DESC"),
-    "mail_name": ("mail_name", "ASC"),
-    "sent_count": ("sent_count", "DESC"),
-    **{name: (f"100.0 * {count} / NULLIF({whole}, 0)", "DESC") for name, _, count, whole in RATES},
+    "sent_at": ("descending", "CASE WHEN sent_at IS NULL THEN 1 ELSE 0 END, sent_at DESC"),
+    "mail_name": ("ascending", "mail_name"),
+    "sent_count": ("descending", "COALESCE(sent_count, -1) DESC"),
+    **{
+        # Postgres divides decimal numbers in twice the time.
+        name: ("descending", f"COALESCE(CAST({count} AS FLOAT) / NULLIF({whole}, 0), -1) DESC")
+        for name, _, count, whole in RATES
+    },
 }
-"""Expressions to sort by, with the direction; a campaign without a value comes last."""
+"""The direction and the order of each; a campaign without a value comes last."""
+
+# MySQL puts null first, as one of the rows without a guid; Postgres puts it last, whichever these are.
+_TIES = "mail_name, mail_conn_id, team_name, COALESCE(guid, '')"
 
 COLUMNS = (
     ("mail_name", "Campaign", "text"),
@@ -63,11 +82,8 @@ STATES: Mapping[str, tuple[int, str]] = {
 MANY, MANY_ALONE = 10_000, 500
 """Of more tasks than this it is known for a minute which were sent and have no statistics, unless these are many."""
 
-TASKS_AT_ONCE = 3
-"""Batches of a CSV whose tasks are read together: each time, databases read the whole table of tasks."""
-
 _alone: TtlCache[str] = TtlCache(60.0)
-_accounts: TtlCache[Sequence[str]] = TtlCache()
+_loads: TtlCache[Sequence[Row]] = TtlCache(60.0)
 _lists: TtlCache[Sequence[str]] = TtlCache()
 
 
@@ -121,70 +137,47 @@ class Matches:
 
     @property
     def pages(self) -> int:
-        return max(1, -(-self.total // PAGE_SIZE))
+        return min(max(1, -(-self.total // PAGE_SIZE)), MOST_PAGES)
+
+    @property
+    def is_cut(self) -> bool:
+        return self.total > MOST_PAGES * PAGE_SIZE
 
 
 def search(reader: Reader, wanted: Filter, zone: ZoneInfo) -> Matches:
     """Return the campaigns that match a filter, whose days begin in a zone."""
     wanted = wanted if wanted.sort in SORTS else replace(wanted, sort="sent_at")
-    accounts = sorted({*_known_accounts(reader), *filter(None, [wanted.account])})
+    tables = [what for what in ("campaign_stats", "campaigns") if reader.has(what)]
+    known = {account for what in tables for account in reader.accounts(what)}
+    accounts = sorted(known.union(filter(None, [wanted.account])))
     has_accounts = len(accounts) > 1 and not wanted.account
     matching = _matching(reader, wanted, zone)
-    rows, sums = _page(matching, wanted)
+    order = f"{SORTS[wanted.sort][1]}, {_TIES}"
+    shown = matching.newest() if not wanted.is_narrow and wanted.sort == "sent_at" else matching
+    # A search takes most of the time, so it is done once for rows and sums.
+    stored = shown.rows(order, start=(wanted.page - 1) * PAGE_SIZE, has_sums=wanted.is_narrow)
+    sums = stored[0] if wanted.is_narrow and stored else matching.sums()
     total = int(sums["total"])
-
-    def read_all() -> Iterator[Sequence[Any]]:
-        batches = matching.all_rows(_order(wanted.sort))
-        while rows := list(chain.from_iterable(islice(batches, TASKS_AT_ONCE))):
-            yield from _with_tasks(reader, rows)
-
     table = Grid(
         "campaigns",
         "Campaigns",
         [_column(wanted, *column) for column in COLUMNS],
-        [_shown_row(*pair, has_accounts) for pair in zip(rows, _with_tasks(reader, rows), strict=True)],
+        [_shown_row(*pair, has_accounts) for pair in _with_tasks(stored)],
         _total(sums, total) if total > 1 else (),
-        read_all,
+        lambda: (values for _, values in _with_tasks(matching.all_rows(order))),
     )
     return Matches(table, total, accounts, lists(reader), wanted)
-
-
-def _page(matching: _Matching, wanted: Filter) -> tuple[Sequence[Row], Row]:
-    """Read one page, and the number and sums of all that match."""
-    start = (wanted.page - 1) * PAGE_SIZE
-    if wanted.is_narrow and (rows := matching.rows_with_sums(_order(wanted.sort), count=PAGE_SIZE, start=start)):
-        return rows, {name: rows[0][f"all_{name}"] for name in ("total", *COUNTS)}
-    sums = matching.sums()
-    total = int(sums["total"])
-    count = min(PAGE_SIZE, total - start)
-    behind = total - start - count
-    if count <= 0:
-        return [], sums
-    if behind < start:  # from the end that is nearer: databases sort all rows before a page
-        return matching.rows(_order(wanted.sort, is_reversed=True), count=count, start=behind)[::-1], sums
-    if not wanted.is_narrow and wanted.sort == "sent_at":
-        matching = matching.newest(start + count)
-    return matching.rows(_order(wanted.sort), count=count, start=start), sums
-
-
-def _order(sort: str, *, is_reversed: bool = False) -> str:
-    expression, direction = SORTS[sort]
-    terms = [(f"CASE WHEN {expression} IS NULL THEN 1 ELSE 0 END", "ASC"), (expression, direction)]
-    # MySQL puts null first, as one of the rows without a guid; Postgres puts it last, whichever these are.
-    terms += [(name, "ASC") for name in ("mail_name", "mail_conn_id", "team_name", "COALESCE(guid, '')")]
-    other = {"ASC": "DESC", "DESC": "ASC"}
-    return ", ".join(f"{term} {other[direction] if is_reversed else direction}" for term, direction in terms)
 
 
 def _column(wanted: Filter, name: str, label: str, kind: Any) -> Column:
     if name not in SORTS:
         return Column(label, kind, is_below=name in ("name", "lists"))
-    direction: Any = "ascending" if SORTS[name][1] == "ASC" else "descending"
+    direction: Any = SORTS[name][0]
     return Column(label, kind, sort=wanted.address(sort=name, page=1), sorted=direction if name == wanted.sort else "")
 
 
 def _total(row: Row, total: int) -> Sequence[Any]:
-    counts = {name: int(row[name] or 0) for name in COUNTS}
+    counts = {name: int(row[f"all_{name}"] or 0) for name in COUNTS}
     return (f"All {total:,}", "", "", "", "", counts["sent_count"], *_rates(counts))
 
 
@@ -224,75 +217,59 @@ class _Matching:
             f"UNION ALL SELECT mail_conn_id, '', mail_name FROM {name})) IS TRUE"
         )
 
-    def rows(self, order: str, *, count: int, start: int) -> Sequence[Row]:
-        return self.reader.rows(self.statement(order, start + count), self._all_parameters, limit=count, offset=start)
+    def rows(self, order: str, *, start: int, has_sums: bool) -> Sequence[Row]:
+        """Read one page.
 
-    def rows_with_sums(self, order: str, *, count: int, start: int) -> Sequence[Row]:
-        """Read some rows, each with the number and the sums of all, in one look at the tables."""
-        every = ", ".join(f"SUM({name}) AS all_{name}" for name in COUNTS)
-        tables = common_tables(
-            self.reader,
-            *self.found,
-            f"matching AS ({' UNION ALL '.join(self._parts(', '.join(_SELECTED)))})",
-            f"sums AS (SELECT COUNT(*) AS all_total, {every} FROM matching)",
-        )
-        shown, joined = self._shown()
-        every = ", ".join(f"all_{name}" for name in ("total", *COUNTS))
-        statement = f"{tables} SELECT {shown}, {every} FROM matching AS c CROSS JOIN sums{joined} ORDER BY {order}"
-        return self.reader.rows(statement, self._all_parameters, limit=count, offset=start)
+        :param has_sums: whether its rows have what `sums` returns, too.
+        """
+        limited, found, parts = self.reader.dialect.limited, self.found, self._parts(", ".join(_SELECTED))
+        if has_sums:
+            found = [*found, f"matching AS ({' UNION ALL '.join(parts)})", f"sums AS (SELECT {_SUMS} FROM matching)"]
+            parts = ["SELECT * FROM matching"]
+        # The parts are sorted one by one, since SQLite takes twice as long to sort a union.
+        parts = [limited(f"{part} ORDER BY {order}", start + PAGE_SIZE, 0) for part in parts]
+        union = " UNION ALL ".join(f"SELECT * FROM ({part}) AS b" for part in parts)
+        page = limited(f"SELECT * FROM ({union}) AS b ORDER BY {order}", PAGE_SIZE, start)
+        return self.reader.rows(self._statement(page, order, found, has_sums=has_sums), self._all_parameters)
 
-    def newest(self, count: int) -> _Matching:
-        """Leave out what was sent before so many campaigns with statistics: an index finds them, and few are sorted."""
+    def all_rows(self, order: str) -> Iterator[Row]:
+        statement = self._statement(" UNION ALL ".join(self._parts(", ".join(_SELECTED))), order, self.found)
+        return chain.from_iterable(self.reader.batches(statement, self._all_parameters))
+
+    def _statement(self, campaigns: str, order: str, found: Sequence[str], *, has_sums: bool = False) -> str:
+        """Return the SELECT of campaigns with the tasks of their names, a row for each task."""
+        shown, joined = ", ".join(_SELECTED), ""
+        if has_sums:
+            shown, joined = f"{shown}, total, {', '.join(f'all_{name}' for name in COUNTS)}", " CROSS JOIN sums"
+        if self.reader.has("campaigns"):
+            shown += ", task_guid, task_team, task_status, subject, rcpt_list_names"
+            joined += (
+                f" LEFT JOIN (SELECT mail_conn_id AS task_account, mail_name AS task_name, {task_columns()} "
+                f"FROM {self.reader['campaigns'].spelled} WHERE gone_at IS NULL) AS t "
+                "ON task_account = mail_conn_id AND task_name = mail_name"
+            )
+        return f"{common_tables(self.reader, *found)} SELECT {shown} FROM ({campaigns}) AS c{joined} ORDER BY {order}"
+
+    def newest(self) -> _Matching:
+        """Leave out what no page shows, by an index of the campaigns with statistics: few are sorted."""
         if not self.reader.has("campaign_stats"):
             return self
         rows = self.reader.rows(
             f"SELECT mail_send_date AS sent_at FROM {self.reader['campaign_stats'].spelled} "
             "WHERE mail_send_date IS NOT NULL AND gone_at IS NULL ORDER BY mail_send_date DESC",
             limit=1,
-            offset=count - 1,
+            offset=MOST_PAGES * PAGE_SIZE - 1,
         )
         newest = replace(self, conditions=[*self.conditions], parameters=[*self.parameters])
         if rows:
             newest.where("sent_at >= ?", rows[0]["sent_at"])
         return newest
 
-    def all_rows(self, order: str) -> Iterator[Sequence[Row]]:
-        return self.reader.batches(self.statement(order), self._all_parameters)
-
     def sums(self) -> Row:
         """Read the number of campaigns, and the sums of their counts."""
-        columns = ("total", *COUNTS)
-        sums = ", ".join(f"SUM({name}) AS {name}" for name in columns)
-        parts = self._parts(f"COUNT(*) AS total, {', '.join(f'SUM({name}) AS {name}' for name in COUNTS)}")
-        (row,) = self.reader.rows(
-            f"{self._tables} SELECT {sums} FROM ({' UNION ALL '.join(parts)}) AS a", self._all_parameters
-        )
-        return row
-
-    def statement(self, order: str, count: int = 0) -> str:
-        """Return the SELECT of the matching campaigns, or of the first ones.
-
-        The parts are sorted one by one, since SQLite takes twice as long to sort a union, and the states are looked up
-        for what is left.
-        """
-        parts = self._parts(", ".join(_SELECTED))
-        if count:
-            limited = (self.reader.dialect.limited(f"{part} ORDER BY {order}", count, 0) for part in parts)
-            parts = [f"SELECT * FROM ({part}) AS b" for part in limited]
-        shown, joined = self._shown()
-        return f"{self._tables} SELECT {shown} FROM ({' UNION ALL '.join(parts)}) AS c{joined} ORDER BY {order}"
-
-    def _shown(self) -> tuple[str, str]:
-        """The columns of the result, and the join that their states need."""
-        shown = ", ".join(_SELECTED)
-        if not _has_states(self.reader):
-            return shown, ""
-        state = "COALESCE(mail_status, x.status) AS mail_status"
-        return shown.replace("mail_status", state), f" LEFT JOIN states AS x ON {_same('c')}"
-
-    @property
-    def _tables(self) -> str:
-        return common_tables(self.reader, *self.found)
+        matching = " UNION ALL ".join(self._parts(", ".join(COUNTS)))
+        statement = f"{common_tables(self.reader, *self.found)} SELECT {_SUMS} FROM ({matching}) AS a"
+        return self.reader.rows(statement, self._all_parameters)[0]
 
     @property
     def _all_parameters(self) -> Sequence[Any]:
@@ -421,8 +398,7 @@ def _known_alone(reader: Reader) -> str:
     """
 
     def read() -> str:
-        (tasks,) = reader.rows(f"SELECT COUNT(*) AS total FROM {reader['campaigns'].spelled}")
-        if int(tasks["total"]) <= MANY:
+        if sum(int(row["total"]) for row in task_loads(reader)) <= MANY:
             return ""
         rows = reader.rows(
             f"SELECT guid FROM {reader['campaigns'].spelled} AS c WHERE gone_at IS NULL AND mail_status = 2 "
@@ -467,20 +443,24 @@ def parts(reader: Reader, *, has_states: bool = False) -> Sequence[str]:
     return statements
 
 
-def _with_tasks(reader: Reader, rows: Sequence[Row]) -> Iterator[Sequence[Any]]:
-    """Yield the values of the columns of each campaign."""
-    tasks = _tasks(reader, sorted({str(row["mail_name"]) for row in rows}))
-    for row in rows:
-        account, team, name = (str(row[column]) for column in ("mail_conn_id", "team_name", "mail_name"))
+def _with_tasks(rows: Iterable[Row]) -> Iterator[tuple[Row, Sequence[Any]]]:
+    """Yield each campaign, of the rows with its tasks the first one, and the values of its columns."""
+    for _, same in groupby(rows, itemgetter("mail_conn_id", "team_name", "mail_name", "guid")):
+        rows_of_one = list(same)
+        row, tasks = rows_of_one[0], [task for task in rows_of_one if task.get("task_guid")]
+        task = own_task(tasks, str(row["team_name"]), str(row["guid"] or ""))
         sent_at = moment(row["sent_at"])
-        task = own_task(tasks.get((account, name), ()), team, str(row["guid"] or ""))
+        status = task["task_status"] if task and row["mail_status"] is None else row["mail_status"]
         yield (
-            *titles(row, task),
-            ", ".join(list_names(task["rcpt_list_names"])) if task else "",
-            sent_at,
-            campaign_state(row["mail_status"], sent_at),
-            row["sent_count"],
-            *_rates(row),
+            row,
+            (
+                *titles(row, task),
+                ", ".join(list_names(task["rcpt_list_names"])) if task else "",
+                sent_at,
+                campaign_state(status, sent_at),
+                row["sent_count"],
+                *_rates(row),
+            ),
         )
 
 
@@ -505,34 +485,13 @@ def titled(row: Row, title: str, note: str = "") -> Cell:
     return Cell(title, href=href, note=note, choice=choice_of(account, team, name))
 
 
-def _tasks(reader: Reader, names: Sequence[str]) -> Mapping[tuple[str, str], Sequence[Row]]:
-    tasks: dict[tuple[str, str], list[Row]] = {}
-    if not names or not reader.has("campaigns"):
-        return tasks
-    for row in reader.rows(
-        "SELECT mail_conn_id, mail_name, guid, team_name, mail_status, subject, rcpt_list_names "
-        f"FROM {reader['campaigns'].spelled} WHERE gone_at IS NULL AND mail_name IN ({', '.join('?' for _ in names)})",
-        names,
-    ):
-        tasks.setdefault((str(row["mail_conn_id"]), str(row["mail_name"])), []).append(row)
-    return tasks
-
-
-def _known_accounts(reader: Reader) -> Sequence[str]:
-    """The accounts of all campaigns, as they were at most ten minutes ago."""
-
-    def read() -> Sequence[str]:
-        return [
-            str(row["mail_conn_id"])
-            for row in reader.rows(
-                " UNION ".join(
-                    f"SELECT mail_conn_id FROM {reader[table].spelled} WHERE gone_at IS NULL" for table in known
-                )
-            )
-        ]
-
-    known = [what for what in ("campaign_stats", "campaigns") if reader.has(what)]
-    return _accounts.get(tuple(map(reader.identity, known)), read)
+def task_loads(reader: Reader) -> Sequence[Row]:
+    """Return the number of tasks of each account, and when they were loaded, as it was at most a minute ago."""
+    statement = (
+        "SELECT mail_conn_id, MAX(observed_at) AS observed_at, COUNT(*) AS total "
+        f"FROM {reader['campaigns'].spelled} GROUP BY mail_conn_id ORDER BY mail_conn_id"
+    )
+    return _loads.get(reader.identity("campaigns"), lambda: reader.rows(statement))
 
 
 def lists(reader: Reader) -> Sequence[str]:

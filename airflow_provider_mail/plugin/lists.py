@@ -102,7 +102,8 @@ def _list(account: str, team: str, name: str, rows: Sequence[Row]) -> ContactLis
 
 
 def _month(created: Any) -> str:
-    return created if isinstance(created, str) else "{}-{:02}".format(*divmod(int(created), 100))
+    text = str(created)
+    return text[:7] if "-" in text else f"{text[:4]}-{text[4:6]}"
 
 
 def _compare(reader: Reader) -> Counted[Overlap]:

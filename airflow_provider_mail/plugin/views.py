@@ -13,6 +13,7 @@ from airflow_provider_mail._config import ReceiverSettings, configured_inbox
 from airflow_provider_mail.api._core.fields import without_addresses
 from airflow_provider_mail.api.errors import MailConfigError
 from airflow_provider_mail.api.events import EventCode
+from airflow_provider_mail.plugin import campaigns
 from airflow_provider_mail.plugin.reader import Reader, Row, TtlCache, day, public_message
 from airflow_provider_mail.plugin.render import Cell, Column, Grid, Task, rate
 from airflow_provider_mail.warehouse.errors import WarehouseError
@@ -27,9 +28,6 @@ STALE = datetime.timedelta(days=2)
 """A table that was loaded longer ago counts as stale: most loads are daily."""
 
 STRIP_DAYS = 60
-
-_newest: TtlCache[Sequence[Row]] = TtlCache(60.0)
-"""When the newest campaign of each account was loaded."""
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
@@ -88,13 +86,7 @@ def loads(reader: Reader) -> Sequence[Loaded]:
             loads.append(_loaded(_title(reader, table), table, account, list(group)))
     if reader.has("campaigns"):
         # These loads are not recorded: the newest row counts.
-        for row in _newest.get(
-            reader.identity("campaigns"),
-            lambda: reader.rows(
-                f"SELECT mail_conn_id, MAX(observed_at) AS observed_at FROM {reader['campaigns'].spelled} "
-                "GROUP BY mail_conn_id ORDER BY mail_conn_id"
-            ),
-        ):
+        for row in campaigns.task_loads(reader):
             latest = Part("", moment(row["observed_at"]))
             name = reader.name("campaigns")
             loads.append(Loaded(_title(reader, name), name, str(row["mail_conn_id"]), latest))

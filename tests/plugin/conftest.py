@@ -104,10 +104,9 @@ def forget(*, tables: bool = True) -> None:
         reader._missing.clear()
     for remembered in (
         views._events,
-        views._newest,
         overview._tokens,
         campaigns._alone,
-        campaigns._accounts,
+        campaigns._loads,
         campaigns._lists,
         lists._lists,
         lists._overlaps,

@@ -136,7 +136,7 @@ class Dialect(Reader, ABC):
 
     @classmethod
     def month(cls, column: str) -> str:
-        """Return the month in UTC of a timestamp, as a number such as 202603 or a text such as 2026-03."""
+        """Return the month in UTC of a timestamp, as a number such as 202603, or what begins as 2026-03 as text."""
         return f"100 * EXTRACT(YEAR FROM {column}) + EXTRACT(MONTH FROM {column})"
 
     @abstractmethod

@@ -173,7 +173,7 @@ class Postgres(Staged):
 
     @classmethod
     def month(cls, column: str) -> str:
-        return super().month(f"{column} AT TIME ZONE 'UTC'")
+        return f"DATE_TRUNC('month', {column} AT TIME ZONE 'UTC')"
 
     @classmethod
     def may_create(cls, cursor: Any) -> bool:
