@@ -75,24 +75,7 @@ INBOX_OLDEST = Metric(
 )
 DEAD_LETTERS = Metric("mail.dead_letters", "events", "events that a drain set aside, once each", ("reason",))
 
-METRICS = (
-    REQUESTS,
-    RETRIES,
-    THROTTLED,
-    ROWS_READ,
-    ROWS_ACCEPTED,
-    ROWS_REJECTED,
-    RECORDS_LOADED,
-    RECORDS_REJECTED,
-    WAITS,
-    WAITS_FAILED,
-    RECEIVED_PUSHES,
-    RECEIVED_EVENTS,
-    INBOX_PUSHES,
-    INBOX_BYTES,
-    INBOX_OLDEST,
-    DEAD_LETTERS,
-)
+METRICS = tuple(declared for declared in vars().copy().values() if isinstance(declared, Metric))
 
 SWITCHES = ("statsd_on", "statsd_datadog_enabled", "otel_on")
 """Airflow's settings in ``[metrics]``: any one of them enables metrics."""

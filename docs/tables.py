@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
 
-from airflow_provider_mail.cli import doctor
 from airflow_provider_mail.warehouse.table import Column, Table
+from airflow_provider_mail.warehouse.tables import registry
 from airflow_provider_mail.warehouse.tables.imports import REJECTS
 from airflow_provider_mail.warehouse.tables.resources import LISTS, SENDERS, TEMPLATES
 from docs import marked
 
 PAGE = Path(__file__).resolve().parent / "warehouse.md"
 TABLES: Mapping[str, Table] = {
-    **doctor.TABLES,
+    **registry.TABLES,
     "mail_lists": LISTS,
     "mail_templates": TEMPLATES,
     "mail_senders": SENDERS,

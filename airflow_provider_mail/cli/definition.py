@@ -59,7 +59,6 @@ RECEIVE_ACTION = Arg(
     nargs="?",
     choices=("rotate", "status"),
 )
-RECEIVE_HOST = Arg(("--host",), help="interface to listen on (127.0.0.1)", default="127.0.0.1")
 RECEIVE_PORT = Arg(("--port",), help="port to listen on (8026)", type=int, default=8026)
 WORKERS = Arg(("--workers",), help="number of processes (1)", type=int, default=1)
 URL = Arg(("--url",), help="rotate: URL of the receiver, without the token ([mail] receive_url, or the URL as saved)")
@@ -132,7 +131,7 @@ def get_cli_commands() -> list[CLICommand]:
         _command("release", "Release the hold", "commands.release", ONLY_CONN_ID),
         GroupCommand(name="oauth", help="OAuth 2.0: obtain an access token, show its lifetime", subcommands=oauth),
         _command("receive", "Receive the events that the service pushes, rotate the token, or show the state",
-                 "receive.receive", RECEIVE_ACTION, RECEIVE_HOST, RECEIVE_PORT, WORKERS, CONN_ID, URL, GRACE_HOURS,
+                 "receive.receive", RECEIVE_ACTION, HOST, RECEIVE_PORT, WORKERS, CONN_ID, URL, GRACE_HOURS,
                  ENABLE, NO_SAVE, STATUS_CONN_ID, DEAD_LETTERS_TABLE, PROMETHEUS, ARG_OUTPUT),
         GroupCommand(name="audience", help="Audiences of imports that send only changes", subcommands=audience),
         GroupCommand(name="memory", help="Who was mailed what", subcommands=memory),

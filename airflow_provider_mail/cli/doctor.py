@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -29,37 +29,14 @@ from airflow_provider_mail.version_compat import (
 )
 from airflow_provider_mail.warehouse.database import DIALECTS, StoredTable, connected, kind_of, reader_of
 from airflow_provider_mail.warehouse.errors import WarehouseError, connect_error_message, safe_message
-from airflow_provider_mail.warehouse.request import LOADS
-from airflow_provider_mail.warehouse.table import Table
-from airflow_provider_mail.warehouse.tables import events, imports, resources, stats
+from airflow_provider_mail.warehouse.tables.registry import TABLES
 from airflow_provider_mail.webhook.health import ROTATE, receiver_status
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
-TABLES: Mapping[str, Table] = {
-    "mail_campaign_stats": stats.CAMPAIGN_STATS,
-    "mail_campaign_stats_snapshots": stats.CAMPAIGN_SNAPSHOTS,
-    "mail_transactional_stats": stats.TRANSACTIONAL_STATS,
-    "mail_contacts": resources.CONTACTS,
-    "mail_contacts_history": resources.CONTACTS_HISTORY,
-    "mail_contacts_history_readings": resources.LIST_READINGS,
-    "mail_campaigns": resources.CAMPAIGNS,
-    "mail_events": events.EVENTS,
-    "mail_dead_letters": events.DEAD_LETTERS,
-    "mail_event_differences": events.EVENT_DIFFERENCES,
-    "mail_imports": imports.IMPORTS,
-    "mail_audiences": imports.AUDIENCES,
-    "mail_audiences_members": imports.MEMBERS,
-    "mail_audience_runs": imports.AUDIENCE_RUNS,
-    "mail_audience_runs_changes": imports.AUDIENCE_CHANGES,
-    "mail_memory": imports.MEMORY,
-    "mail_memory_alerts": imports.ALERTS,
-    "mail_loads": LOADS,
-}
-"""The tables that tasks write, by their default names."""
 _ONLY_ADDED_TO = ("mail_events", "mail_dead_letters", "mail_audience_runs", "mail_audience_runs_changes")
-"""Those of which tasks need only SELECT and INSERT."""
+"""Tables of which tasks need only SELECT and INSERT."""
 
 Level = Literal["ok", "warning", "error", "not checked"]
 

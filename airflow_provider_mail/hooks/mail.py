@@ -46,6 +46,9 @@ __all__ = ["MailHook"]
 
 R = TypeVar("R", bound="MailResponse")
 
+TEST_SECONDS = 10.0
+"""Maximum timeout of :meth:`MailHook.test_connection`; the user waits for the result of the test button."""
+
 
 @dataclass(frozen=True, slots=True)
 class _ConnectionHolder:
@@ -104,24 +107,25 @@ class MailHook(BaseHook):
                 mask_secret(secret)
         return connection
 
+    def _field(self, name: str) -> Any:
+        with clear_traceback_frames():
+            return fields_of(self._connection).get(name)
+
     @cached_property
     def team_name(self) -> str | None:
         """The team to which the connection's key belongs, according to the connection."""
-        with clear_traceback_frames():
-            name = fields_of(self._connection).get("team_name")
+        name = self._field("team_name")
         return None if name is None else str(name)
 
     @cached_property
     def has_test_clock(self) -> bool:
         """Whether the connection declares a service whose clock tests move."""
-        with clear_traceback_frames():
-            return fields_of(self._connection).get(TEST_CLOCK) is True
+        return self._field(TEST_CLOCK) is True
 
     @cached_property
     def campaign_url_template(self) -> str:
         """The connection's ``campaign_url``; empty if it has none."""
-        with clear_traceback_frames():
-            return str(fields_of(self._connection).get("campaign_url") or "")
+        return str(self._field("campaign_url") or "")
 
     @cached_property
     def service_tags(self) -> frozenset[str]:
@@ -129,7 +133,7 @@ class MailHook(BaseHook):
         from airflow_provider_mail.api._core.fields import tag_names
 
         with clear_traceback_frames():
-            return tag_names(fields_of(self._connection).get("service_tags"))
+            return tag_names(self._field("service_tags"))
 
     @cached_property
     def caps(self) -> CampaignCaps:
@@ -278,11 +282,26 @@ class MailHook(BaseHook):
 
     def test_connection(self) -> tuple[bool, str]:
         """Make one read-only request; return whether it succeeded, and a message that names the setting to fix."""
-        from airflow_provider_mail.api.errors import MailConfigError
-        from airflow_provider_mail.hooks.connection_check import check
+        from airflow_provider_mail.api.client import MailClient
+        from airflow_provider_mail.api.config import RetrySettings, clear_text_warning, credential_of, explain
+        from airflow_provider_mail.api.errors import MailConfigError, MailError
+        from airflow_provider_mail.api.lists import GetLists
 
         try:
-            return check(self.config)
+            config = self.config
         except MailConfigError as error:
             # The test button uses a temporary connection id, which would only confuse.
             return False, str(error).removeprefix(f"connection {self.mail_conn_id!r}: ")
+        limits = {"retry": RetrySettings(attempts=1, total_seconds=0), "timeout": min(config.timeout, TEST_SECONDS)}
+        once = config.model_copy(update=limits)
+        try:
+            with MailClient(once) as client:
+                lists = client.send(GetLists(page_size=1)).total_records or 0
+        except MailError as error:
+            return False, explain(error, once)
+        sentences = [f"{config.base_url} accepts the {credential_of(config)}; contact lists there: {lists}."]
+        if config.sandbox:
+            sentences.append("The connection is in sandbox mode: no mail is sent and nothing is changed.")
+        if warning := clear_text_warning(config):
+            sentences.append(f"Warning: {warning}.")
+        return True, " ".join(sentences)

@@ -10,6 +10,7 @@ import inspect
 import time
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Hashable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from airflow.triggers.base import BaseEventTrigger, BaseTrigger, TriggerEvent
 
 from airflow_provider_mail._task.checks import checked
-from airflow_provider_mail._task.rules import MAX_SECONDS, TEXT, duration, number
+from airflow_provider_mail._task.rules import MAX_SECONDS, duration, number, text
 
 if TYPE_CHECKING:
     from airflow_provider_mail._polling.campaign_changes import FinalCampaign
@@ -51,19 +52,18 @@ class BaseWaitTrigger(BaseTrigger):
     identity: ClassVar[str] = "mail_name"
     """The argument that names the awaited object."""
 
-    def __init__(
-        self,
-        *,
-        conn_id: str,
-        poke_interval: float,
-        end_time: float | None,
-        poll_error_timeout: float,
-    ) -> None:
+    mail_conn_id: str
+    poke_interval: float
+    end_time: float | None
+    poll_error_timeout: float
+
+    def __post_init__(self) -> None:
         super().__init__()
-        self.conn_id = conn_id
-        self.poke_interval = poke_interval
-        self.end_time = end_time
-        self.poll_error_timeout = poll_error_timeout
+
+    @property
+    def conn_id(self) -> str:
+        """The connection that is polled."""
+        return self.mail_conn_id
 
     @property
     def target(self) -> Hashable:
@@ -150,6 +150,7 @@ FINAL = ("complete", "failed")
 """The final states of a campaign (``mailStatus`` 2 and 4)."""
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class MailCampaignTrigger(BaseWaitTrigger):
     """Fire when a campaign is sent, when it fails, or when the wait times out.
 
@@ -178,31 +179,15 @@ class MailCampaignTrigger(BaseWaitTrigger):
         600.
     """
 
-    def __init__(
-        self,
-        *,
-        mail_conn_id: str,
-        mail_name: str,
-        guid: str | None = None,
-        poke_interval: float = 60.0,
-        end_time: float | None = None,
-        not_before: float = 0.0,
-        seen: bool = False,
-        cancel_on_kill: bool = False,
-        poll_error_timeout: float = 600.0,
-    ) -> None:
-        super().__init__(
-            conn_id=mail_conn_id,
-            poke_interval=poke_interval,
-            end_time=end_time,
-            poll_error_timeout=poll_error_timeout,
-        )
-        self.mail_conn_id = mail_conn_id
-        self.mail_name = mail_name
-        self.guid = guid
-        self.not_before = not_before
-        self.seen = seen
-        self.cancel_on_kill = cancel_on_kill
+    mail_conn_id: str
+    mail_name: str
+    guid: str | None = None
+    poke_interval: float = 60.0
+    end_time: float | None = None
+    not_before: float = 0.0
+    seen: bool = False
+    cancel_on_kill: bool = False
+    poll_error_timeout: float = 600.0
 
     def subscription(self, errors: PollErrorBudget) -> tuple[type[SharedPoller[Any]], WaitSubscription]:
         from airflow_provider_mail._polling.pollers import CampaignPoller, CampaignSubscription
@@ -260,8 +245,8 @@ class MailCampaignEventTrigger(BaseEventTrigger):
     """
 
     @checked(
-        mail_name=TEXT, name_prefix=TEXT, name_contains=TEXT, label=TEXT, lookback=duration(),
-        poke_interval=number(most=MAX_SECONDS, above=True),
+        **dict.fromkeys(("mail_name", "name_prefix", "name_contains", "label"), text(empty_is_none=False)),
+        lookback=duration(), poke_interval=number(most=MAX_SECONDS, above=True),
     )  # fmt: skip
     def __init__(
         self,
@@ -276,14 +261,9 @@ class MailCampaignEventTrigger(BaseEventTrigger):
         label: str | None = None,
     ) -> None:
         super().__init__()
-        if label == "":
-            raise ValueError("label: is empty; leave it out for none")
-        texts = {"mail_name": mail_name, "name_prefix": name_prefix, "name_contains": name_contains}
-        filters = {name: text for name, text in texts.items() if text is not None}
-        if len(filters) > 1:
-            raise ValueError(f"{', '.join(filters)}: only one of them can be given")
-        if "" in filters.values():
-            raise ValueError(f"{', '.join(filters)}: is empty; leave it out for all campaigns")
+        filters = {"mail_name": mail_name, "name_prefix": name_prefix, "name_contains": name_contains}
+        if len(given := [name for name, value in filters.items() if value is not None]) > 1:
+            raise ValueError(f"{', '.join(given)}: only one of them can be given")
         if not mail_status or not set(mail_status) <= set(FINAL):
             raise ValueError(f"mail_status: must be a list of 'complete', 'failed' or both, not {mail_status!r}")
         seconds = lookback.total_seconds() if isinstance(lookback, timedelta) else lookback

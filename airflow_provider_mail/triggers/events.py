@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.triggers.campaigns import BaseWaitTrigger
 
 if TYPE_CHECKING:
+    from airflow_provider_mail._config import InboxName
     from airflow_provider_mail._polling.shared_poller import SharedPoller, WaitSubscription
     from airflow_provider_mail.api.flows.waits import PollErrorBudget
 
 __all__ = ["MailInboxTrigger"]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class MailInboxTrigger(BaseWaitTrigger):
     """Fire when a push waits in the inbox to be drained, or when the wait times out.
 
@@ -31,35 +33,26 @@ class MailInboxTrigger(BaseWaitTrigger):
     poller_module = "airflow_provider_mail._polling.inbox"
     identity = "inbox_table"
 
-    def __init__(
-        self,
-        *,
-        inbox_conn_id: str,
-        inbox_table: str = "mail_inbox",
-        poke_interval: float = 10.0,
-        end_time: float | None = None,
-        poll_error_timeout: float = 600.0,
-    ) -> None:
-        super().__init__(
-            conn_id=inbox_conn_id,
-            poke_interval=poke_interval,
-            end_time=end_time,
-            poll_error_timeout=poll_error_timeout,
-        )
-        self.inbox_conn_id = inbox_conn_id
-        self.inbox_table = inbox_table
+    inbox_conn_id: str
+    inbox_table: str = "mail_inbox"
+    poke_interval: float = 10.0
+    end_time: float | None = None
+    poll_error_timeout: float = 600.0
 
     @property
-    def target(self) -> Hashable:
+    def conn_id(self) -> str:
+        """The connection to the inbox."""
+        return self.inbox_conn_id
+
+    @property
+    def target(self) -> InboxName:
         """The inbox."""
         from airflow_provider_mail._config import InboxName
 
         return InboxName(self.inbox_conn_id, self.inbox_table)
 
     def subscription(self, errors: PollErrorBudget) -> tuple[type[SharedPoller[Any]], WaitSubscription]:
-        from airflow_provider_mail._config import InboxName
         from airflow_provider_mail._polling.inbox import InboxPoller, InboxWait
         from airflow_provider_mail._polling.shared_poller import WaitSubscription
 
-        wait = InboxWait(InboxName(self.inbox_conn_id, self.inbox_table), errors)
-        return InboxPoller, WaitSubscription(decide=wait.decide)
+        return InboxPoller, WaitSubscription(decide=InboxWait(self.target, errors).decide)

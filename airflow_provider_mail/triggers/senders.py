@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.triggers.campaigns import BaseWaitTrigger
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["MailSenderTrigger"]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class MailSenderTrigger(BaseWaitTrigger):
     """Fire when all four checks of a sender are good, or when the wait times out.
 
@@ -30,25 +32,12 @@ class MailSenderTrigger(BaseWaitTrigger):
 
     identity = "sender_email"
 
-    def __init__(
-        self,
-        *,
-        mail_conn_id: str,
-        sender_email: str,
-        selector: str | None = None,
-        poke_interval: float = 300.0,
-        end_time: float | None = None,
-        poll_error_timeout: float = 600.0,
-    ) -> None:
-        super().__init__(
-            conn_id=mail_conn_id,
-            poke_interval=poke_interval,
-            end_time=end_time,
-            poll_error_timeout=poll_error_timeout,
-        )
-        self.mail_conn_id = mail_conn_id
-        self.sender_email = sender_email
-        self.selector = selector
+    mail_conn_id: str
+    sender_email: str
+    selector: str | None = None
+    poke_interval: float = 300.0
+    end_time: float | None = None
+    poll_error_timeout: float = 600.0
 
     def subscription(self, errors: PollErrorBudget) -> tuple[type[SharedPoller[Any]], WaitSubscription]:
         from airflow_provider_mail._polling.pollers import SenderPoller, SenderSubscription

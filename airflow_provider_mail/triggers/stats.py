@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["MailStatsSettledTrigger"]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class MailStatsSettledTrigger(BaseWaitTrigger):
     """Fire when the statistics of a campaign are final, when they disappear, or when the wait times out.
 
@@ -37,35 +39,17 @@ class MailStatsSettledTrigger(BaseWaitTrigger):
         600.
     """
 
-    def __init__(
-        self,
-        *,
-        mail_conn_id: str,
-        mail_name: str,
-        start_day: str,
-        end_day: str | None = None,
-        stable_checks: int | None = None,
-        min_interval: float = 0.0,
-        max_age: float | None = None,
-        state: dict[str, Any] | None = None,
-        poke_interval: float = 60.0,
-        end_time: float | None = None,
-        poll_error_timeout: float = 600.0,
-    ) -> None:
-        super().__init__(
-            conn_id=mail_conn_id,
-            poke_interval=poke_interval,
-            end_time=end_time,
-            poll_error_timeout=poll_error_timeout,
-        )
-        self.mail_conn_id = mail_conn_id
-        self.mail_name = mail_name
-        self.start_day = start_day
-        self.end_day = end_day
-        self.stable_checks = stable_checks
-        self.min_interval = min_interval
-        self.max_age = max_age
-        self.state = state
+    mail_conn_id: str
+    mail_name: str
+    start_day: str
+    end_day: str | None = None
+    stable_checks: int | None = None
+    min_interval: float = 0.0
+    max_age: float | None = None
+    state: dict[str, Any] | None = None
+    poke_interval: float = 60.0
+    end_time: float | None = None
+    poll_error_timeout: float = 600.0
 
     def subscription(self, errors: PollErrorBudget) -> tuple[type[SharedPoller[Any]], WaitSubscription]:
         from airflow_provider_mail._polling.pollers import StatsPoller, StatsSubscription
