@@ -32,10 +32,7 @@ def _add(parser: argparse.ArgumentParser, commands: Iterable[CLICommand]) -> Non
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command.
-
-    :param arguments: command line. Default: that of the process.
-    """
+    """Run a command."""
     args = parser().parse_args(arguments)
     args.func(args)
 

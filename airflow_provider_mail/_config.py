@@ -158,25 +158,14 @@ class InboxName(NamedTuple):
 
 
 def configured_inbox(conn_id: str | None = None, table: str | None = None) -> InboxName | None:
-    """Return where the inbox is; ``None`` where no connection is given or configured.
-
-    :param conn_id: the connection to its database. Default: ``[mail] inbox_conn_id`` of Airflow's configuration.
-    :param table: its table. Default: ``[mail] inbox_table``, or ``mail_inbox``.
-    """
+    """Return where the inbox is; ``None`` where no connection is given or configured."""
     conn_id = conn_id or setting("inbox_conn_id")
     return InboxName(conn_id, table or setting("inbox_table")) if conn_id else None
 
 
 @dataclass(frozen=True)
 class ReceiverSettings:
-    """The settings of the receiver, checked.
-
-    :param receive_url: without the token; may be empty.
-    :param receive_user_agent: the only ``User-Agent`` that is accepted; empty for all.
-    :param receive_max_body_bytes: the longest push.
-    :param receive_max_pending_bytes: bytes that may arrive and wait to be written.
-    :param receive_max_inbox_bytes: bytes that may wait to be drained.
-    """
+    """The settings of the receiver, checked."""
 
     receive_url: str
     receive_user_agent: str

@@ -111,10 +111,7 @@ class Stored:
         self._name, self._table, self._account = name, table, account
 
     def rows(self, columns: Sequence[str], where: Mapping[str, Any] | None = None) -> list[Row] | None:
-        """Return rows of the account; ``None`` if the destination is not a database, or the run does not merge.
-
-        :param where: further values, by column.
-        """
+        """Return rows of the account; ``None`` if the destination is not a database, or the run does not merge."""
         schema, resource = dlt.current.source_schema(), dlt.current.source().selected_resources.get(self._name)
         table = schema.tables.get(self._name)
         if resource is None or table is None or not has_table_seen_data(table):
@@ -172,8 +169,6 @@ def replaced(name: str, table: Table, form: Form, parts: Parts, *, keep_gone: bo
     """Declare a resource whose rows replace the parts of the table that are read.
 
     A part that has become shorter, or is not found any more, is read twice first.
-
-    :param keep_gone: rows replace those of the same key instead; the others stay.
     """
     table = dataclasses.replace(table, columns=(*table.columns, _REMOVED))
     # With a key of its own, a row is deleted "where the key or the part is equal", for which DuckDB compares every row
@@ -239,7 +234,6 @@ def _parts(parts: Parts, known_rows: Mapping[str, int]) -> tuple[list[Part], lis
 def _confirmed(name: str, table: Table, part: Part, parts: Parts, known: int | None) -> Pages:
     """Yield the rows of a list that is at least as long as before, or as short in two consecutive readings.
 
-    :param name: what is read, for messages.
     :param known: number of its records when it was last loaded; ``None``: never. An unknown part is read twice if it
         is empty.
     :raises MailIncompleteError: the number of records is not known, or falls each time, or the service still has some.

@@ -19,7 +19,6 @@ class Metric(NamedTuple):
     """A counter, or a gauge.
 
     :param name: the name, which Airflow prefixes (``[metrics] statsd_prefix``).
-    :param is_gauge: whether it is a value at a time instead of a sum.
     """
 
     name: str

@@ -80,10 +80,7 @@ class FinalCampaign:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The final campaigns that one poll found.
-
-    :param complete: whether none is missing.
-    """
+    """The final campaigns that one poll found."""
 
     campaigns: Mapping[str, FinalCampaign]
     complete: bool
@@ -157,7 +154,6 @@ class CampaignChangeDetector:
     response may be empty or incomplete. From then on, and after a restart with stored state, these are the campaigns
     that were not final before, sent since the state's ``since``. A campaign without a send time counts as recent.
 
-    :param wanted: returns whether to report a campaign.
     :param state: the :attr:`state` of another object, to continue from it. Default: a first start.
     """
 

@@ -79,7 +79,6 @@ class InboxReader:
     def query(self, ask: Callable[[Inbox], T]) -> T:
         """Query the inbox; blocks, at most for `QUERY_SECONDS`.
 
-        :param ask: the query, such as ``Inbox.waiting``.
         :raises MailError: the query failed; the error is temporary, unless the connection cannot hold an inbox.
         """
         with self._errors():
@@ -162,7 +161,6 @@ class InboxWait:
 class TaskStatusSubscription(PollSubscription):
     """The subscription of a poller of campaigns.
 
-    :param mail_conn_id: the connection that the token of a push belongs to.
     :param wake: called when a push with an event ``TaskStatus`` may have arrived.
     """
 

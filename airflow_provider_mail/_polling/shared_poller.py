@@ -54,7 +54,6 @@ class PollSubscription(ABC):
     def deliver(self, result: Any, at: float, offset: float) -> None:
         """Receive the result of one poll.
 
-        :param result: what the poll returned, or the `MailError` with which it failed.
         :param offset: seconds by which the service's clock is ahead.
         """
 
@@ -192,8 +191,6 @@ async def subscribe(
     """Subscribe to the shared poller of a target in the running event loop, until the context ends.
 
     The first subscriber starts the poller, the last one stops it.
-
-    :param interval: seconds between polls; each interval has a poller of its own.
     """
     interval = max(interval, SHORTEST_INTERVAL)
     subscription.due = max(subscription.due, time.monotonic() + min(interval, SETTLE_SECONDS))

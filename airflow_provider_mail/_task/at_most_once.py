@@ -46,8 +46,6 @@ class Halved(BaseModel):
     """A request that is sent in parts, because a proxy does not pass it on as a whole.
 
     :param digest: of the whole request.
-    :param size: messages in a part.
-    :param done: messages that are done with.
     :param unknown: whether the outcome of some of these is unknown.
     """
 
@@ -175,7 +173,6 @@ class _ThisThread:
 class Mailing:
     """One mailing of a task instance, over all its tries.
 
-    :param on_ambiguous: what to do with a request whose outcome is unknown: ``fail``, ``resend`` it, or ``skip`` it.
     :param max_in_flight: maximum number of concurrent requests; as many may be in doubt after a crash.
     :param own_ids: whether the ids of the requests are generated here, so that no other mailing can have used them.
     :param state_lost: whether earlier tries may have sent requests that the stored state does not have.
@@ -308,10 +305,7 @@ class Mailing:
         )
 
     def _end(self, chunk: Chunk, in_doubt: bool, future: Future[object]) -> None:
-        """Note what has become of a request.
-
-        :param in_doubt: whether an earlier attempt may have sent it.
-        """
+        """Note what has become of a request."""
         try:
             future.result()
         except MailError as error:

@@ -63,7 +63,6 @@ def _rules_of(function: Callable[..., Any], own_rules: Mapping[str, Rule]) -> di
 def checked(error: type[Exception] = ValueError, /, **own_rules: Rule) -> Callable[[F], F]:
     """Make a decorator that checks the arguments of a function like those of a task.
 
-    :param error: raised with what is wrong.
     :param own_rules: for arguments for which ``rules.ARGUMENTS`` does not apply.
     """
 
@@ -407,10 +406,7 @@ def unwrap(operator: Any, value: Any, context: Any) -> Any:
 
 
 def blank_values(argument: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Yield the path and the description of each missing or blank value.
-
-    :param argument: the name of the argument, at the beginning of each path.
-    """
+    """Yield the path and the description of each missing or blank value."""
     from airflow_provider_mail.api._core.fields import NOTHING, is_blank, is_blank_html
 
     if isinstance(value, Mapping):

@@ -59,7 +59,6 @@ class Stages:
 
         Only the last stages have nobody, if there are fewer people than stages.
 
-        :param people: the key and the number of the row of each person.
         :raises AirflowFailException: there are more people than ``sizes``.
         """
         places, numbers, bins = array("Q"), array("I"), Counter[int]()
@@ -123,7 +122,6 @@ def _borders(places: Sequence[int], bins: Mapping[int, int], ends: Sequence[int]
 class TimeZones:
     """Divides people by the name of a time zone in a column.
 
-    :param column: of the source.
     :param default: the zone of people without a valid one.
     """
 

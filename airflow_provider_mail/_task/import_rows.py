@@ -60,12 +60,7 @@ _MAIL_WORDS = frozenset(("subscribed", "unsubscribed", "cleaned", "non-subscribe
 
 
 class Source(NamedTuple):
-    """Rows to import.
-
-    :param columns: the names of the columns, by position.
-    :param total: the number of rows, if it is known.
-    :param all_columns: the names of all columns, if some are not read.
-    """
+    """Rows to import."""
 
     columns: Sequence[str]
     batches: Iterator[Batch]
@@ -194,10 +189,7 @@ def selected(rows: SelectedRows, selectors: Sequence[Any]) -> SelectedRows:
 
 
 def unused_consent(source: Source, first: Batch) -> str | None:
-    """Return the argument that uses a column which looks like a consent; ``None`` if there is no such column.
-
-    :param first: some rows.
-    """
+    """Return the argument that uses a column which looks like a consent; ``None`` if there is no such column."""
     columns = source.columns
     for column in source.all_columns or columns:
         name = re.sub(r"[^a-z]", "", column.lower())

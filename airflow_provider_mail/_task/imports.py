@@ -297,11 +297,7 @@ class ImportProgress(Progress):
 
     @contextmanager
     def recorded(self, import_id: str, spool: RejectSpool, *, sandbox: bool) -> Iterator[None]:
-        """Store the counts when the import ends, in place of those of an earlier try, if ``imports_conn_id`` is set.
-
-        :param import_id: identifies the task instance, the same in every try.
-        :param spool: the rejected rows, of which only the reasons are stored.
-        """
+        """Store the counts when the import ends, in place of those of an earlier try, if ``imports_conn_id`` is set."""
         state = "failed"
         try:
             yield

@@ -28,7 +28,6 @@ MAX_NAMED_DUPLICATES = 10
 class MessageCheck:
     """The check of one mailing. It only counts problems, so memory use is constant.
 
-    :param things: what the mailing consists of, for errors.
     :param service_tags: returns the tags that the service fills; called only if a tag has no value.
     :param find_template: looks up a stored template; called once for each name.
     """
@@ -154,13 +153,33 @@ def _is_missing(value: Any) -> bool:
     return value is None or (isinstance(value, str) and is_blank(value))
 
 
+def check_columns(names: Sequence[str], used: Mapping[str, Iterable[str]]) -> None:
+    """Verify that a query has each of some columns once.
+
+    :param used: the columns by the operator's argument.
+    :raises MailValidationError: naming the argument and the query's columns.
+    """
+    for argument, columns in used.items():
+        for column in columns:
+            if names.count(column) != 1:
+                problem = "more than one" if column in names else "no"
+                raise MailValidationError(f"{argument}: the query has {problem} {column!r}; it has {', '.join(names)}")
+
+
+def private_database(table: str) -> sqlite3.Connection:
+    """Return a database of this process with one table; it moves from memory to a temporary file when it grows."""
+    database = sqlite3.connect("", isolation_level=None)
+    for pragma in ("journal_mode", "synchronous"):
+        database.execute(f"PRAGMA {pragma} = OFF")
+    database.execute(f"CREATE TABLE {table} WITHOUT ROWID")
+    database.execute("BEGIN")
+    return database
+
+
 class RowMessages:
     """Maps the columns of a query to the parts of a message.
 
-    :param to: the column with the address.
-    :param name: the column with the name of the recipient, if any.
     :param cc: the column with addresses for copies, separated by commas, if any.
-    :param bcc: the same for blind copies.
     :param tags: the tag of each column with a value; ``None``: every column except those of the addresses, by its name.
     :raises MailValidationError: naming the operator's argument and the query's columns.
     """
@@ -179,15 +198,7 @@ class RowMessages:
         self._named = {part: column for part, column in roles.items() if column}
         addresses = {self._named.get(part) for part in ("to", "cc", "bcc")}
         tags = {column: column for column in names if column not in addresses} if tags is None else tags
-        for argument, columns in {
-            **{f"{part}_column": [column] for part, column in self._named.items()},
-            "columns": list(tags),
-        }.items():
-            for column in columns:
-                if (occurrences := names.count(column)) != 1:
-                    problem = "more than one" if occurrences else "no"
-                    has = "" if occurrences else f"; it has {', '.join(names)}"
-                    raise MailValidationError(f"{argument}: the query has {problem} {column!r}{has}")
+        check_columns(names, {f"{part}_column": [column] for part, column in self._named.items()} | {"columns": tags})
         twice = sorted({tag for tag in tags.values() if list(tags.values()).count(tag) > 1})
         if twice:
             raise MailValidationError(f"columns: duplicate tags: {', '.join(twice)}")
@@ -254,8 +265,7 @@ class Recipients:
     A duplicate is in ``to`` of two messages, or twice among ``to``, ``cc`` and ``bcc`` of one; addresses are the same
     if their `address_key` is. The same ``cc`` or ``bcc`` in several messages is intended: an archive, a manager.
 
-    A digest of each address under a random key is stored in a private SQLite database, which moves from memory to a
-    temporary file when it grows. So memory use stays constant, and no address is stored.
+    A digest of each address under a random key is stored, and no address.
 
     :param on_duplicate: ``fail``: collect all duplicates for :meth:`check`; ``skip``: remove them except for the first
         occurrence; ``allow``: count them.
@@ -265,14 +275,7 @@ class Recipients:
         self._skip = on_duplicate == "skip"
         self._fail = on_duplicate == "fail"
         self._key = secrets.token_bytes(16)
-        self._database = sqlite3.connect("", isolation_level=None)
-        for statement in (
-            "PRAGMA journal_mode = OFF",
-            "PRAGMA synchronous = OFF",
-            "CREATE TABLE seen (digest BLOB PRIMARY KEY, message INTEGER) WITHOUT ROWID",
-            "BEGIN",
-        ):
-            self._database.execute(statement)
+        self._database = private_database("seen (digest BLOB PRIMARY KEY, message INTEGER)")
         self._named: list[str] = []
         self.count = 0
 

@@ -29,8 +29,6 @@ class ProgressLog:
     """Logs rows, rate, share and time left every ten seconds, and stores them every thirty.
 
     A task that takes less time has no line and no record.
-
-    :param things: what is counted, such as ``rows``.
     """
 
     def __init__(self, log: Any, context: Context, things: str = "rows") -> None:
@@ -114,7 +112,6 @@ def store_run(
 
     An error is only logged: the work of the task is done, and must not be done again.
 
-    :param connect: returns the hook of the database.
     :param values: those of the row, by column, but ``finished_at``.
     :param before: called with that time, to store what belongs to the row.
     """

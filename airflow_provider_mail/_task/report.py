@@ -6,7 +6,6 @@ import csv
 import io
 import pickle
 import re
-import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -17,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from airflow_provider_mail._task.messages import check_columns, private_database
 from airflow_provider_mail.api._core.fields import address_key
 from airflow_provider_mail.api.errors import MailValidationError
 from airflow_provider_mail.api.flows.validate_rows import RowChecker
@@ -34,7 +34,6 @@ class Report:
 
     :param key: identifies the recipient, whatever the order of the rows.
     :param to: the recipient as the first row spells it; empty if all rows are one report.
-    :param table: HTML.
     :param file: CSV, in UTF-8 with a byte order mark, by which spreadsheets recognize it.
     """
 
@@ -55,27 +54,16 @@ class ReportRows:
 
     def __init__(self, names: Sequence[str], *, group_by: str | None, headings: Mapping[str, str] | None) -> None:
         headings = {name: name for name in names if name != group_by} if headings is None else headings
-        for argument, columns in {"group_by": [group_by] if group_by else [], "columns": list(headings)}.items():
-            for column in columns:
-                if names.count(column) != 1:
-                    problem = "more than one" if column in names else "no"
-                    raise MailValidationError(
-                        f"{argument}: the query has {problem} {column!r}; it has {', '.join(names)}"
-                    )
+        check_columns(names, {"group_by": [group_by] if group_by else [], "columns": headings})
         self._headings = list(headings.values())
         self._shown = [names.index(column) for column in headings]
         self._checker = RowChecker([f"column {column!r}" for column in headings])
         self._group_by = group_by
         self._group_at = names.index(group_by) if group_by else None
         self._numeric = [True] * len(headings)
-        self._database = sqlite3.connect("", isolation_level=None)
-        for statement in (
-            "PRAGMA journal_mode = OFF",
-            "CREATE TABLE grouped (recipient TEXT, number INTEGER, spelled TEXT, texts BLOB, "
-            "PRIMARY KEY (recipient, number)) WITHOUT ROWID",
-            "BEGIN",
-        ):
-            self._database.execute(statement)
+        self._database = private_database(
+            "grouped (recipient TEXT, number INTEGER, spelled TEXT, texts BLOB, PRIMARY KEY (recipient, number))"
+        )
         self.count = 0
 
     def add(self, rows: Sequence[Sequence[Any]]) -> None:

@@ -39,7 +39,6 @@ class SourceFiles:
 
     :param path: a file, a folder with all files below it, or a pattern with ``*``, ``?`` or ``[...]``. Files and
         folders whose name begins with a dot or an underscore do not count: ``_SUCCESS``, checksums, temporary files.
-    :param form_of: how to read the file of a name.
     """
 
     path: ObjectStoragePath
@@ -49,10 +48,7 @@ class SourceFiles:
     _read: int = 0
 
     def place_of(self, row_number: int) -> tuple[str | None, int]:
-        """Return the file of a row, ``None`` if there is only one file, and its number there.
-
-        :param row_number: its number in the source, from 1.
-        """
+        """Return the file of a row, ``None`` if there is only one file, and its number there."""
         index = bisect_right(self._first_rows, row_number) - 1
         if self.is_one_file or index < 0:
             return None, row_number

@@ -44,11 +44,9 @@ COUNTS = ("read", "accepted", "rejected", "suppressed", "opted_out", "without_ad
 class StagedPlan:
     """The stages of one run: the import of their people, and the campaigns that exist.
 
-    :param result: of the import.
     :param mail_name: the name of the campaign; that of a stage has its name behind it.
     :param division: what divides the people, for the record.
     :param mail_others: whether a plan may replace the one by which a stage was sent.
-    :param send_ids: the ids of the tasks that send each stage.
     :param other_tasks: the owners of the lists of all other tasks in the DAG, which may have stages of their own.
     """
 

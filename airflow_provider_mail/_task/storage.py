@@ -113,7 +113,6 @@ def current_task_run() -> TaskRun:
 def check_tables(hook: DbApiHook, names: Mapping[str, str | None]) -> dict[str, TableName]:
     """Check a database and the tables of a task, which must all be different, before anything is sent.
 
-    :param names: the names of the tables, by argument; ``None`` for a table that is not used.
     :raises AirflowFailException: naming the argument that is wrong, or the connection.
     """
     from airflow_provider_mail.warehouse.database import dialect_of
@@ -165,8 +164,6 @@ def written_whole(path: ObjectStoragePath) -> Iterator[str]:
     """Return the path to write a file to that readers see only when it is complete; it is removed after an error.
 
     In a file system, it is a name in the same folder that begins with a dot, and the file is then renamed.
-
-    :param path: a new file, or in a file system also one to replace.
     """
     fs, target = path.fs, path.path
     if path.protocol not in OBJECT_STORES:
@@ -230,10 +227,7 @@ def attachment(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class WrittenLoad:
-    """The files of a load.
-
-    :param folder: the folder that has nothing else.
-    """
+    """The files of a load."""
 
     folder: ObjectStoragePath
     rows: int

@@ -194,7 +194,6 @@ def decision_of(event: object) -> PollDecision:
 def result_of(decision: PollDecision, *, timeout_error: type[AirflowException]) -> dict[str, Any]:
     """Return the result of a wait that has ended, such as the ``mailStats`` of a sent campaign.
 
-    :param timeout_error: raised when the wait timed out.
     :raises AirflowFailException: the awaited state cannot be reached, or the service rejects the polls: a retry does
         not help.
     :raises AirflowException: the polls failed.
@@ -216,10 +215,7 @@ def was_ended(ti: Any) -> bool:
 
 
 def task_instance_state(ti: Any) -> str | None:
-    """Return the state of a task instance; ``None`` if it has none, or Airflow does not know it any more.
-
-    :param ti: has ``dag_id``, ``run_id``, ``task_id`` and ``map_index``.
-    """
+    """Return the state of a task instance; ``None`` if it has none, or Airflow does not know it any more."""
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
     mapped = ti.map_index is not None and ti.map_index >= 0

@@ -78,10 +78,7 @@ def command(function: Command) -> Command:
 
 
 def fail(message: str) -> None:
-    """Print a message to standard error and exit with 1.
-
-    :param message: the message. It may contain text of the service, so control characters are replaced.
-    """
+    """Print a message to standard error, without control characters, and exit with 1."""
     print(
         "".join(character if character.isprintable() or character == "\n" else " " for character in message),
         file=sys.stderr,
@@ -92,7 +89,6 @@ def fail(message: str) -> None:
 def show(rows: Sequence[dict[str, Any]], output: str, data: Any) -> None:
     """Print a result.
 
-    :param output: ``table``, ``plain``, ``json`` or ``yaml``.
     :param data: an object or a list of objects, for ``json`` and ``yaml``: names in snake_case, times in ISO 8601,
         ``None`` for unknown values. Airflow's own printer would convert all values to strings.
     """

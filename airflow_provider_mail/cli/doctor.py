@@ -100,10 +100,8 @@ def _diagnoses(args: Namespace) -> Iterator[Diagnosis]:
 class Need:
     """What a task needs.
 
-    :param conn_id: its connection to the service.
     :param check: ``database``, ``sender``, ``list``, or ``new list`` if an import makes it; empty
         for the account alone.
-    :param subject: the name of what it needs.
     """
 
     conn_id: str

@@ -218,7 +218,6 @@ class Rotation:
     def request(self, saved: GetWebhookResponse, *, enable: bool) -> SaveWebhook:
         """Return the request that saves the new token and changes no other setting.
 
-        :param enable: whether to switch on pushing, with all events.
         :raises MailConfigError: the URL of the receiver is not known.
         """
         url = saved.trans_callback_url or ""

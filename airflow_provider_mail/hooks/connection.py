@@ -32,9 +32,6 @@ class Field:
     Airflow masks by name: the name of a secret must contain ``token``, ``secret`` or another word that Airflow masks.
 
     :param label: in the form; empty for a field that commands write and that the form does not have.
-    :param description: help text in the form.
-    :param json_type: JSON schema type.
-    :param secret: whether the form hides the value.
     :param schema: further JSON schema; ``section`` puts the field under a heading of that name.
     """
 
@@ -205,7 +202,6 @@ def fields_of(connection: ConnectionLike) -> dict[str, Any]:
 def client_config(connection: ConnectionLike, **overrides: Any) -> ClientConfig:
     """Return the client configuration of a connection.
 
-    :param overrides: settings that replace those of the connection.
     :raises MailConfigError: with the name of the connection and each missing or invalid field.
     """
     from airflow_provider_mail.api.config import ClientConfig
@@ -280,7 +276,6 @@ RENEW = "airflow mail oauth login --conn-id {} (before Airflow 3.2: python -m ai
 class TokenEnd:
     """When an access token ends.
 
-    :param time: in UTC.
     :param left: seconds until then; negative if it has ended.
     """
 
@@ -326,7 +321,6 @@ def campaign_url(template: str, **known: object) -> str:
     """Return the URL of a campaign's page on the platform.
 
     :param template: ``campaign_url`` of the connection.
-    :param known: known values of :data:`PLACEHOLDERS`.
     :return: the URL; empty when the template uses an unknown value.
     """
     texts = {name: quote(str(known.get(name) or ""), safe="") for name in placeholders_of(template)}

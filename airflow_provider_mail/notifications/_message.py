@@ -110,21 +110,10 @@ def build_message(
 ) -> OutgoingMessage:
     """Build a message. A repeated address receives it once.
 
-    :param to: addresses, plain or ``Name <address>``: a list, or a string separated by commas or semicolons.
-    :param subject: subject; line breaks are removed, and it is cut after 150 characters.
-    :param content: HTML. Text that looks like a tag of the service is escaped.
-    :param sender: sender, plain or ``Name <address>``. Default: ``[email] from_email``.
-    :param sender_name: display name of the sender. Default: the name in ``sender``.
-    :param cc: recipients of a copy, like ``to``; at most 20.
-    :param bcc: recipients of a blind copy, like ``to``; at most 20.
-    :param reply_to: address for replies, plain or ``Name <address>``.
-    :param category: label for reports: letters and digits, at most 100 bytes.
-    :param files: paths of files to attach. The service takes one file; several are sent as one ZIP archive.
     :param event_key: identifier of the reported event. Messages with the same key that are equal have the same
         ``uniqueMsgID``. Default: a random key.
     :param default_subject: sent if there is no ``subject``, or a template rendered it to nothing.
     :param default_content: sent if there is no ``content``, or a template rendered it to nothing.
-    :param skipped: parts that were already left out.
     :raises MailConfigError: when there is no sender.
     :raises MailValidationError: when there is no valid recipient in ``to``.
     """
@@ -319,10 +308,7 @@ def _archive(contents: Mapping[str, bytes]) -> bytes:
 
 
 class DeadlineMailHook(MailHook):
-    """A hook whose client gives up after a deadline.
-
-    :param seconds: total time for one message.
-    """
+    """A hook whose client gives up after a deadline."""
 
     def __init__(self, mail_conn_id: str, seconds: float) -> None:
         super().__init__(mail_conn_id)
@@ -376,10 +362,7 @@ async def send_async(hook: DeadlineMailHook, message: OutgoingMessage) -> str:
 
 @contextmanager
 def log_errors(mail_conn_id: str | None) -> Iterator[None]:
-    """Log any error of the block as one line instead of raising it.
-
-    :param mail_conn_id: the connection, named in the log.
-    """
+    """Log any error of the block as one line instead of raising it."""
     try:
         yield
     except MailAmbiguousSendError as error:
