@@ -14,7 +14,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -22,7 +21,6 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 from airflow_provider_mail.api.campaigns import CancelCampaign, CreateCampaign
@@ -43,7 +41,7 @@ from tests.machines import EVENTS, HOLD, happening
 from tests.support.changes import at_request, by_others
 from tests.support.clock import Clock
 from tests.support.creation import DyingClient, Killed, StateStore, creation_record
-from tests.support.sampling import examples
+from tests.support.sampling import run_machine
 from tests.support.tries import HAS_STORE
 
 NAME = "Weekly"
@@ -409,6 +407,4 @@ def machine(emulator: Emulator, clock: Clock) -> Iterator[type[Creating]]:
 
 
 def test_creating(machine: type[Creating]) -> None:
-    run_state_machine_as_test(
-        machine, settings=settings(max_examples=examples(100), stateful_step_count=10, deadline=None)
-    )
+    run_machine(machine, 100, 10)

@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.arguments import Rejects
@@ -25,7 +24,7 @@ from mail_emulator import Emulator
 from tests.machines import REJECTED_KEY, UNCLEAR
 from tests.support.changes import at_every_request
 from tests.support.clock import Clock
-from tests.support.sampling import examples
+from tests.support.sampling import run_machine
 from tests.support.tries import Kill, Killed, Tries
 
 IMPORTS = "contacts/imports"
@@ -229,9 +228,4 @@ class Importing(RuleBasedStateMachine):
 
 
 def test_whatever_ends_the_tries_the_service_has_all_rows(emulator: Emulator, clock: Clock, tmp_path: Path) -> None:
-    run_state_machine_as_test(
-        lambda: Importing(emulator, clock, tmp_path / "rejects.jsonl"),
-        settings=settings(
-            max_examples=examples(40), stateful_step_count=12, suppress_health_check=list(HealthCheck), deadline=None
-        ),
-    )
+    run_machine(lambda: Importing(emulator, clock, tmp_path / "rejects.jsonl"), 40, 12)

@@ -14,9 +14,8 @@ from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowRuntimeError
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from airflow_provider_mail.api.errors import MailAuthError, MailError
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
@@ -27,7 +26,7 @@ from mail_emulator.responses import Response
 from tests.machines import AT_ANY_REQUEST, REJECTED_KEY, UNCLEAR, happening, start
 from tests.support.changes import around_requests
 from tests.support.clock import Clock
-from tests.support.sampling import examples
+from tests.support.sampling import run_machine
 from tests.support.tries import HAS_STORE, Kill, Killed, Tries
 
 SENDS, CREATES = "transactional/mail/sends_customised", "campaign/mail/sends"
@@ -245,12 +244,7 @@ pytestmark = pytest.mark.skipif(not HAS_STORE, reason="needs the task state stor
 
 
 def test_nobody_is_mailed_twice_or_left_out(emulator: Emulator, clock: Clock) -> None:
-    run_state_machine_as_test(
-        lambda: Sending(emulator, clock),
-        settings=settings(
-            max_examples=examples(40), stateful_step_count=10, suppress_health_check=list(HealthCheck), deadline=None
-        ),
-    )
+    run_machine(lambda: Sending(emulator, clock), 40, 10)
 
 
 def test_a_request_in_doubt_is_not_cut(emulator: Emulator, clock: Clock) -> None:
@@ -354,12 +348,7 @@ class Mapped(RuleBasedStateMachine):
 
 
 def test_a_mapped_list_that_moves(emulator: Emulator, clock: Clock) -> None:
-    run_state_machine_as_test(
-        lambda: Mapped(emulator, clock),
-        settings=settings(
-            max_examples=examples(15), stateful_step_count=8, suppress_health_check=list(HealthCheck), deadline=None
-        ),
-    )
+    run_machine(lambda: Mapped(emulator, clock), 15, 8)
 
 
 # What the machine meets only now and then: tries, each with a choice and a fault at one request.

@@ -43,22 +43,18 @@ def test_parsing_adds_few_modules_and_no_heavy_one() -> None:
     assert with_models & ours == set()
 
 
-def test_the_service_side_works_without_airflow() -> None:
-    loaded = measure(modules_below("api"), after="json", env=os.environ)
-    assert "airflow_provider_mail.api.campaigns" in loaded.modules
-    assert within(loaded, "airflow") == set()
-
-
-def test_waiting_for_a_campaign_imports_no_database() -> None:
-    """The triggerer reads an inbox of received events only where there is one."""
-    loaded = measure(("airflow_provider_mail._polling.pollers",), after="airflow.sdk", env=os.environ)
-    assert "airflow_provider_mail._polling.shared_poller" in loaded.modules
-    assert within(loaded, "airflow_provider_mail.warehouse", "airflow_provider_mail.webhook.inbox") == set()
-
-
-def test_an_import_of_contacts_imports_no_campaigns() -> None:
-    """Building their models takes as long as importing 15,000 rows."""
-    modules = ("_audience.audience", "api.flows.import_contacts", "hold", "hooks.mail", "transfers.sql_to_mail")
-    loaded = measure([f"airflow_provider_mail.{name}" for name in modules], after="airflow.sdk", env=os.environ)
-    assert "airflow_provider_mail.api.contacts" in loaded.modules
-    assert within(loaded, "airflow_provider_mail.api.campaigns") == set()
+@pytest.mark.parametrize(("modules", "after", "needed", "others"), [
+    # The service side works without Airflow.
+    (modules_below("api"), "json", "api.campaigns", ["airflow"]),
+    # The triggerer reads an inbox of received events only where there is one.
+    (["airflow_provider_mail._polling.pollers"], "airflow.sdk", "_polling.shared_poller",
+     ["airflow_provider_mail.warehouse", "airflow_provider_mail.webhook.inbox"]),
+    # Building the models of campaigns takes as long as importing 15,000 rows.
+    ([f"airflow_provider_mail.{name}" for name in
+      ("_audience.audience", "api.flows.import_contacts", "hold", "hooks.mail", "transfers.sql_to_mail")],
+     "airflow.sdk", "api.contacts", ["airflow_provider_mail.api.campaigns"]),
+])  # fmt: skip
+def test_what_is_not_needed_is_not_imported(modules: list[str], after: str, needed: str, others: list[str]) -> None:
+    loaded = measure(modules, after=after, env=os.environ)
+    assert f"airflow_provider_mail.{needed}" in loaded.modules
+    assert within(loaded, *others) == set()

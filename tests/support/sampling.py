@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from itertools import product
 from typing import Any
 
 import pytest
 from allpairspy import AllPairs
 from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
 
 from airflow_provider_mail.api._core.requests import MailRequest
 
@@ -35,6 +36,13 @@ settings.load_profile("all" if EVERYTHING or SCHEDULES else "some")
 def examples(count: int) -> int:
     """Return how many examples Hypothesis draws where "some" are `count`: as many times that as the profile draws."""
     return SCHEDULES or math.ceil(count * settings().max_examples / SOME)
+
+
+def run_machine(make: Callable[[], Any], count: int, steps: int) -> None:
+    """Run a state machine with so many `examples` of so many steps."""
+    health = list(HealthCheck)
+    limits = settings(max_examples=examples(count), stateful_step_count=steps, suppress_health_check=health)
+    run_state_machine_as_test(make, settings=limits)  # type: ignore[arg-type]  # or a function
 
 
 def pairwise(*, indirect: Collection[str] = (), **values: Collection[Any]) -> pytest.MarkDecorator:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,20 +14,11 @@ from airflow_provider_mail.notifications.mail import send_digests
 from mail_emulator import Emulator
 from tests.machines.conftest import _mail_default, _quiet  # noqa: F401 - fixtures
 from tests.notifications.conftest import _settings  # noqa: F401 - a fixture
-from tests.notifications.test_digest import fail, pass_window, stored
+from tests.notifications.test_digest import fail, memory, pass_window, stored  # noqa: F401 - a fixture
 from tests.support.changes import around_requests
-from tests.support.memory_parts import new_memory
 from tests.tasks.sending import SENDS
 
 PROCESSES, TASKS = 8, 200
-
-
-@pytest.fixture
-def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SqliteHook:
-    connection = {"conn_type": "sqlite", "host": str(tmp_path / "memory.db")}
-    monkeypatch.setenv("AIRFLOW_CONN_MEMORY", json.dumps(connection))
-    new_memory("memory", monkeypatch)
-    return SqliteHook("memory")
 
 
 def started(action: Callable[[], Any]) -> int:
@@ -42,7 +31,7 @@ def started(action: Callable[[], Any]) -> int:
         os._exit(0)
 
 
-def test_200_tasks_of_several_processes_that_fail_at_once(emulator: Emulator, memory: SqliteHook) -> None:
+def test_200_tasks_of_several_processes_that_fail_at_once(emulator: Emulator, memory: SqliteHook) -> None:  # noqa: F811
     def report(process: int) -> None:
         for task in range(process, TASKS, PROCESSES):
             fail(f"load_{task}")
@@ -61,7 +50,7 @@ def test_200_tasks_of_several_processes_that_fail_at_once(emulator: Emulator, me
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_no_alert_of_a_process_that_is_killed_is_lost(emulator: Emulator, memory: SqliteHook, when: str) -> None:
+def test_no_alert_of_a_process_that_is_killed_is_lost(emulator: Emulator, memory: SqliteHook, when: str) -> None:  # noqa: F811
     """Before its request reaches the service, or after; the summary says that they may have been in a mail."""
 
     def run_and_kill(action: Callable[[], Any]) -> None:
