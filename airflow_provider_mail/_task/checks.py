@@ -81,14 +81,6 @@ def checked(error: type[Exception] = ValueError, /, **own_rules: Rule) -> Callab
     return decorate
 
 
-def must_be_complete(owner: type, name: str) -> bool:
-    """Whether every expression in the template of an argument must have a value."""
-    rule = declared(owner).get(name)
-    if name in SEEN_ARGUMENTS or rule is None:
-        return rule is not None
-    return (rule.text or rule.text_inside) and not rule.is_rows and not rule.choices
-
-
 def may_be_blank(owner: type, name: str) -> bool:
     """Whether a missing value is checked when the request is built, since the task may allow it."""
     return "allow_blank" in declared(owner) and name in SEEN_ARGUMENTS
@@ -131,24 +123,15 @@ def _problems(rules: Mapping[str, Rule], values: Mapping[str, Any], templated: C
             yield f"{name}: {problem}"
 
 
-def stays_text(owner: type, name: str, template: Any) -> bool:
-    """Whether the texts that templates render in an argument must stay text, not become numbers or dates."""
-    rule = declared(owner).get(name)
-    if rule is None:
-        return False
-    return rule.text if isinstance(template, str) else rule.text_inside
-
-
-def read_rendered(owner: type, name: str, template: Any, value: Any) -> tuple[Any, str | None]:
+def read_rendered(rule: Rule, owner: type, template: Any, value: Any) -> tuple[Any, str | None]:
     """Return the value of a rendered argument, and what is wrong with it (``None``: nothing).
 
     An argument that was given and has no value is an error, even if it may be left out: without it, the task would do
     something else. A list or dictionary that a template has rendered as text is parsed.
     """
-    rule = declared(owner).get(name)
-    if rule is None or is_known(template):
+    if is_known(template):
         return value, None
-    if may_be_blank(owner, name):
+    if may_be_blank(owner, rule.name):
         if value in (None, "", "None"):
             return value, None
     elif (path := _missing(rule, template, value)) is not None:
@@ -317,10 +300,11 @@ class RenderingMixin(RendersFields):
         :param owner: the class that declares it: that of the task, or of a group.
         :param path: of the argument, for messages.
         """
-        self._renders_text = stays_text(owner, name, template)
+        rule = declared(owner).get(name)  # None: of a user's subclass
+        self._renders_text = rule is not None and (rule.text if isinstance(template, str) else rule.text_inside)
         noted = set(self._incomplete) - {path}
         environment = jinja_env
-        if must_be_complete(owner, name):
+        if rule is not None and rule.must_be_complete:
             environment = noting_environment(jinja_env, partial(noted.add, path))
         try:
             rendered = self.render_template(template, context, environment, seen_oids)  # type: ignore[attr-defined]
@@ -337,7 +321,7 @@ class RenderingMixin(RendersFields):
             self._rendered_problems = (*self._rendered_problems, f"{path}: {problem}")
             return rendered
         written, plain = (item.value if isinstance(item, RedactedValue) else item for item in (template, rendered))
-        value, problem = read_rendered(owner, name, written, plain)
+        value, problem = (plain, None) if rule is None else read_rendered(rule, owner, written, plain)
         is_left_out = value is None and name not in SEEN_ARGUMENTS
         if path in self._incomplete and not is_left_out and not may_be_blank(owner, name):
             problem = (problem if isinstance(written, str) else None) or INCOMPLETE

@@ -77,6 +77,12 @@ class Rule:
         return self.check is _rows
 
     @property
+    def must_be_complete(self) -> bool:
+        """Whether every expression in a template must have a value."""
+        has_text = (self.text or self.text_inside) and not self.is_rows and not self.choices
+        return has_text or self.name in SEEN_ARGUMENTS
+
+    @property
     def is_any_text(self) -> bool:
         """Whether any text is valid, also blank text."""
         return self.check is any_text
@@ -177,10 +183,6 @@ def _read_result(text: str) -> Any:
     return value if is_result else None
 
 
-def _read_flag(text: str) -> bool | None:
-    return {"true": True, "false": False}.get(text.strip().lower())
-
-
 def _shown(value: Any) -> str:
     """Return a value that cannot be personal data; else its type."""
     harmless = value is None or isinstance(value, int | float) or (isinstance(value, str) and _WORD.fullmatch(value))
@@ -243,14 +245,6 @@ def _file(name: str, value: Any) -> str | None:
     return None if right else "a dictionary needs file_name and file_data; or give the path of a file"
 
 
-def _stages(name: str, value: Any) -> str | None:
-    return shares_problem(value)
-
-
-def _ramp(name: str, value: Any) -> str | None:
-    return ramp_problem(value)
-
-
 def _local_time(name: str, value: Any) -> str | None:
     if isinstance(value, time) and value.tzinfo is None:
         return None
@@ -299,8 +293,8 @@ def one_or_more(name: str, value: Any) -> str | None:
     return None if isinstance(value, str) else _list_of_texts(name, value)
 
 
-def _names_or_mapping(name: str, value: Any) -> str | None:
-    return None if isinstance(value, Mapping) else _list_of_texts(name, value)
+def _or_mapping(check: Callable[[str, Any], str | None]) -> Callable[[str, Any], str | None]:
+    return lambda name, value: None if isinstance(value, Mapping) else check(name, value)
 
 
 def _items(value: Any) -> str | None:
@@ -332,10 +326,6 @@ def _list_of_statuses(name: str, value: Any) -> str | None:
     problem = _list(name, value)
     unknown = [] if problem else [item for item in value if item not in STATUSES]
     return f"{_shown(unknown[0])} is none of {', '.join(STATUSES)}" if unknown else problem
-
-
-def _list_or_mapping(name: str, value: Any) -> str | None:
-    return None if isinstance(value, Mapping) else _list(name, value)
 
 
 def _recipients(name: str, value: Any) -> str | None:
@@ -432,12 +422,12 @@ def duration(*, above: bool = False) -> Rule:
 
 
 IMPORT = Rule(_import)
-STAGES = Rule(_stages)
-RAMP = Rule(_ramp)
+STAGES = Rule(lambda _, value: shares_problem(value))
+RAMP = Rule(lambda _, value: ramp_problem(value))
 LOCAL_TIME = Rule(_local_time)
 ZONE = Rule(_zone)
 MAPPING = Rule(_mapping, read=read_container)
-FLAG = Rule(_flag, read=_read_flag)
+FLAG = Rule(_flag, read=lambda text: {"true": True, "false": False}.get(text.strip().lower()))
 TEXT = text()
 TEXTS = Rule(_list_of_texts, read=read_container, text=True, text_inside=True)
 VALUES = Rule(_list_of_values)
@@ -502,7 +492,7 @@ ARGUMENTS: dict[str, Rule] = {
                     TEXTS),
     **dict.fromkeys(("repel_list_names", "seed_list_names", "send_list_names", "service_tags"),
                     Rule(one_or_more, read=read_container, text=True, text_inside=True)),
-    "known_tags": Rule(_names_or_mapping, read=read_container, text=True, text_inside=True),
+    "known_tags": Rule(_or_mapping(_list_of_texts), read=read_container, text=True, text_inside=True),
     "mail_status": Rule(_list_of_statuses, read=read_container),
     **dict.fromkeys(("stats_a", "stats_b"), MAPPING),
     **dict.fromkeys(("columns", "trans_callback_url_extra"),
@@ -510,7 +500,7 @@ ARGUMENTS: dict[str, Rule] = {
     "mail_params": Rule(_mapping, read=read_container, text_inside=True),
     "trans_event": MAPPING,
     # Its values do not stay text: the database may need numbers.
-    "parameters": Rule(_list_or_mapping, read=read_container),
+    "parameters": Rule(_or_mapping(_list), read=read_container),
     "to": Rule(_recipients, read=read_container, text=True, text_inside=True),
     **dict.fromkeys(("contacts", "messages"), Rule(_rows, text_inside=True)),
     "path": Rule(_path, read=_read_result, text=True, text_inside=True),

@@ -112,7 +112,8 @@ class StagedPlan:
         for page in self._hook.get_conn().pages(GetCampaigns(page_size=100)):
             for campaign in page:
                 mail_name = names.get(name_key(campaign.mail_name), campaign.mail_name)
-                if campaign.rcpt_list_names is None and self._may_be_own(campaign.mail_name):
+                may_be_own = name_key(campaign.mail_name).startswith(name_key(self._mail_name))
+                if campaign.rcpt_list_names is None and may_be_own:
                     raise AirflowFailException(
                         f"campaign {campaign.mail_name!r} exists, and the service does not show to which lists "
                         "(rcptListNames), so it is not known whom it reached. Nobody else was mailed: mark the stages "
@@ -121,9 +122,6 @@ class StagedPlan:
                 if any(map(self._is_own, _parse(campaign.rcpt_list_names))):
                     campaigns[mail_name] = campaign
         return campaigns
-
-    def _may_be_own(self, mail_name: str) -> bool:
-        return name_key(mail_name).startswith(name_key(self._mail_name))
 
     def _is_own(self, name: AudienceList) -> bool:
         """Return whether a list has people of a stage of this run, as it is now or was before it was cleared."""

@@ -67,7 +67,10 @@ def login(args: Namespace) -> None:
     print(f"Open this address in a browser and approve:\n\n  {url}\n", flush=True)
     target = urlsplit(fields["redirect_uri"])
     is_loopback = target.scheme == "http" and target.hostname in LOOPBACK
-    redirect = _paste() if args.paste or not is_loopback else _receive(target, state, args.wait)
+    if args.paste or not is_loopback:
+        redirect = _query(input("Paste the address of the redirect: ").strip())
+    else:
+        redirect = _receive(target, state, args.wait)
     code = _code(redirect, state, missing_allowed=args.allow_missing_state)
 
     request = GetToken(client_id=fields["client_id"], client_secret=fields["client_secret"], code=SecretStr(code))
@@ -184,10 +187,6 @@ def _say(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
 
 
-def _paste() -> Redirect:
-    return _query(input("Paste the address of the redirect: ").strip())
-
-
 def _query(address: str) -> Redirect:
     return {name: values[0] for name, values in parse_qs(urlsplit(address).query).items()}
 
@@ -227,9 +226,6 @@ class _Server(ThreadingHTTPServer):
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, _Handler)
 
-    def is_redirect(self, query: Redirect) -> bool:
-        return _may_belong(query, self.state) and bool(query.keys() & {"code", "error", "state"})
-
 
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
@@ -240,7 +236,7 @@ class _Handler(BaseHTTPRequestHandler):
         is_for_login = urlsplit(self.path).path == (target.path or "/") and _is_host(
             target, self.headers.get("Host", "")
         )
-        accepted = is_for_login and self.server.is_redirect(query)
+        accepted = is_for_login and _may_belong(query, self.server.state) and query.keys() & {"code", "error", "state"}
         title = "The login was received" if query.get("code") else "Access was not granted"
         title = title if accepted else "The login is not this one"
         page = PAGE.format(title=title).encode() if is_for_login else b""

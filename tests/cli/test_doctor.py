@@ -22,10 +22,10 @@ from airflow.models.serialized_dag import SerializedDagModel
 from airflow.sdk import DAG
 from airflow.utils.session import create_session
 
-from airflow_provider_mail.cli.doctor import TABLES
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.transfers.mail_to_sql import MailCampaignStatsToSqlOperator
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
+from airflow_provider_mail.warehouse.tables.registry import TABLES
 from airflow_provider_mail.webhook.tokens import TokenOwner, Tokens
 from mail_emulator import Emulator
 from tests.cli.conftest import Command, Said
