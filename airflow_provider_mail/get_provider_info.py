@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
 from airflow_provider_mail._config import config, documentation_url
@@ -59,23 +61,8 @@ def get_provider_info() -> dict[str, Any]:
         ],
         "config": config(),
         "cli": ["airflow_provider_mail.cli.definition.get_cli_commands"],
-        "hooks": _modules("hooks", "mail"),
-        "operators": _modules(
-            "operators",
-            "campaigns",
-            "compare",
-            "contacts",
-            "events",
-            "lists",
-            "preflight",
-            "seed_test",
-            "senders",
-            "templates",
-            "transactional",
-            "webhooks",
-        ),
-        "sensors": _modules("sensors", "campaigns", "events", "gate", "senders", "stats"),
-        "triggers": _modules("triggers", "campaigns", "events", "senders", "stats"),
+        "hooks": [{"integration-name": "Mail", "python-modules": ["airflow_provider_mail.hooks.mail"]}],
+        **{package: _modules(package) for package in ("operators", "sensors", "triggers")},
         "asset-uris": [
             {
                 "schemes": ["mail"],
@@ -99,7 +86,8 @@ def get_provider_info() -> dict[str, Any]:
     }
 
 
-def _modules(package: str, *names: str) -> list[dict[str, Any]]:
-    return [
-        {"integration-name": "Mail", "python-modules": [f"airflow_provider_mail.{package}.{name}" for name in names]}
-    ]
+def _modules(package: str) -> list[dict[str, Any]]:
+    """Return the public modules of a package."""
+    names = [module.name for module in iter_modules([str(Path(__file__).parent / package)])]
+    public = [f"airflow_provider_mail.{package}.{name}" for name in names if not name.startswith("_")]
+    return [{"integration-name": "Mail", "python-modules": public}]
