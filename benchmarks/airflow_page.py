@@ -47,7 +47,6 @@ PAGES = {
     + "&".join(f"c=mail_default%2F%2Fletter+{{{name}}}" for name in ("middle", "one", "two", "three", "four", "five")),
     "lists, first time": "lists",
     "lists": "lists",
-    "overlaps, first time": "overlaps",
     "transactional": "transactional",
     "loads": "loads",
     "imports": "imports",

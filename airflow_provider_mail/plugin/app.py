@@ -80,18 +80,16 @@ PageNumber = Annotated[int, Query(ge=1, le=campaigns.MOST_PAGES)]
 Show: TypeAlias = Callable[..., Mapping[str, Any]]
 
 
-def route(path: str, template: str, *, part: str = "") -> Callable[[Show], Show]:
+def route(path: str, template: str) -> Callable[[Show], Show]:
     """Register a function that returns the values of a template; it runs in a thread of the page's own.
 
     Its tables (`Grid`) can be downloaded: ``csv=`` in the address names one. Without data, the page is `show_more`.
-
-    :param part: the path of the part of the page that it belongs to. Default: its own.
     """
 
     def register(show: Show) -> Show:
         def values(request: Request, /, **arguments: Any) -> tuple[str, Mapping[str, Any]]:
             reader = request.state.mail_reader
-            section = next((section for section in sections.SECTIONS if section.path == (part or path[1:])), None)
+            section = next((section for section in sections.SECTIONS if section.path == path[1:]), None)
             if section and not section.has_data(reader):
                 return "more.html", show_more(request)
             return template, show(request=request, **arguments)
@@ -229,12 +227,6 @@ def show_comparison(request: Request, c: Annotated[list[Text], Query()] = []) ->
 def show_lists(request: Request) -> Mapping[str, Any]:
     counted = lists.get(request.state.mail_reader)
     return {"counted": counted, "tables": tables(lists.lists_table(counted))}
-
-
-@route("/overlaps", "overlaps.html", part="lists")
-def show_overlaps(request: Request) -> Mapping[str, Any]:
-    counted = lists.compare(request.state.mail_reader)
-    return {"counted": counted, "tables": tables(lists.overlaps_table(counted))}
 
 
 @route("/transactional", "transactional.html")

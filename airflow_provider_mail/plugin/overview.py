@@ -89,7 +89,7 @@ def _signed(value: float, digits: int) -> str:
     return f"{round(value, digits) + 0.0:+,.{digits}f}"  # no negative zero
 
 
-def counted_lists(reader: Reader) -> lists.Counted[lists.ContactList] | None:
+def counted_lists(reader: Reader) -> lists.Lists | None:
     """Return all lists with their sizes; ``None`` without them, or when counting takes too long for this page."""
     if not reader.has("contacts"):
         return None
@@ -99,7 +99,7 @@ def counted_lists(reader: Reader) -> lists.Counted[lists.ContactList] | None:
         return None
 
 
-def current(reader: Reader, counted: lists.Counted[lists.ContactList] | None) -> tuple[Grid, int]:
+def current(reader: Reader, counted: lists.Lists | None) -> tuple[Grid, int]:
     """Return what goes out next, with the number of people whom it reaches at most, and how many campaigns these are.
 
     :param counted: the lists; without them the number of people is that of the last import of the audience, if any.
@@ -127,7 +127,7 @@ def current(reader: Reader, counted: lists.Counted[lists.ContactList] | None) ->
     return Grid("current", "Campaigns that go out next", columns, rows, all_rows=all_rows), int(total["total"])
 
 
-def _sizes(reader: Reader, counted: lists.Counted[lists.ContactList] | None) -> Mapping[tuple[str, str], int]:
+def _sizes(reader: Reader, counted: lists.Lists | None) -> Mapping[tuple[str, str], int]:
     """The number of people by account and list; the larger one where two teams have a list of that name."""
     sizes: dict[tuple[str, str], int] = {}
     if reader.has("audience_runs"):
@@ -347,7 +347,7 @@ def month_table(measures: Sequence[Measure]) -> Grid:
     return Grid("weeks", "The last thirty days by week", columns, rows)
 
 
-def growth(counted: lists.Counted[lists.ContactList]) -> Grid:
+def growth(counted: lists.Lists) -> Grid:
     """Return the largest lists."""
     largest = sorted(counted.entries, key=lambda entry: (-entry.contacts, entry.name))[:SHOWN_LISTS]
     return lists.lists_table(replace(counted, entries=largest))

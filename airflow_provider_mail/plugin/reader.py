@@ -7,7 +7,6 @@ import datetime
 import re
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
@@ -65,8 +64,8 @@ MISSING_SECONDS = 2.0
 BESIDE = ("snapshots", "loads")
 """Tables that are in the schema of the campaign statistics, unless their names have a schema."""
 
-_found: dict[tuple[str, str], tuple[float, TableName]] = {}
-_missing: dict[tuple[str, str], float] = {}
+_found: dict[tuple[str, str], tuple[float, TableName | None]] = {}
+"""Until when a table counts as existing with its schema, or as missing."""
 
 
 class StaleTablesError(WarehouseError):
@@ -125,20 +124,18 @@ class Reader:
         if what not in self._tables:
             return False
         key, declared = self.identity(what), TABLES[what]
-        cached = _found.get(key)
-        if time.monotonic() - _missing.get(key, float("-inf")) < MISSING_SECONDS:
-            return False
-        if cached is None or time.monotonic() - cached[0] >= KNOWN_SECONDS:
+        until, located = _found.get(key, (float("-inf"), None))
+        if time.monotonic() >= until:
             name = self._names[what]
             with self._errors():
                 located = self["campaign_stats"].beside(name) if what in BESIDE else TableName.parse(name)
                 columns = StoredTable(self._hook, declared, located).existing_columns()
             if not columns >= {*declared.key, *filter(None, [declared.gone])}:
-                _missing[key] = time.monotonic()
-                return False
-            cached = _found[key] = time.monotonic(), located
-        self._tables[what] = StoredTable(self._hook, declared, cached[1])
-        return True
+                located = None
+            _found[key] = time.monotonic() + (KNOWN_SECONDS if located else MISSING_SECONDS), located
+        if located:
+            self._tables[what] = StoredTable(self._hook, declared, located)
+        return bool(located)
 
     def identity(self, what: str) -> tuple[str, str]:
         return self._hook.get_conn_id(), self._names[what]
@@ -187,7 +184,7 @@ class Reader:
             message = str(error)
         if current_reading() is self._reading:  # after an error, Postgres runs no statement in the transaction
             self._close()
-        expected = [_found.pop(self.identity(what), None) for what in self._tables]
+        expected = [_found.pop(self.identity(what), (0, None))[1] for what in self._tables]
         error_class = StaleTablesError if any(expected) else WarehouseError
         raise error_class(public_message(message, self._hook))
 
@@ -316,8 +313,6 @@ places = Places()
 KEEP_SECONDS = 600.0
 """For how long the result of a statement that reads a whole large table is kept."""
 
-_LIMIT = 64
-
 
 class TtlCache(Generic[T]):
     """The results of a function for some time, in each process of the API server.
@@ -329,14 +324,14 @@ class TtlCache(Generic[T]):
     def __init__(self, seconds: float = KEEP_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds = seconds
         self._clock = clock
-        self._results: OrderedDict[Hashable, tuple[float, T]] = OrderedDict()
+        self._results: dict[Hashable, tuple[float, T]] = {}
         # A request that comes while a result is being computed waits for it.
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, compute: Callable[[], T]) -> T:
         """Return a result; compute it if it is not known or too old.
 
-        :param key: what the result depends on.
+        :param key: what the result depends on. No visitor chooses it, so there are few.
         :raises TimeoutError: another thread computes for too long.
         """
         # Not longer than reading takes at most: the thread that computes may hang.
@@ -348,9 +343,6 @@ class TtlCache(Generic[T]):
                 return cached[1]
             result = compute()
             self._results[key] = (self._clock(), result)
-            self._results.move_to_end(key)
-            while len(self._results) > _LIMIT:
-                self._results.popitem(last=False)
             return result
         finally:
             self._lock.release()

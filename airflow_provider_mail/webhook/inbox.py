@@ -172,22 +172,18 @@ class Inbox:
             cursor.connection.commit()
 
     def create_table(self, name: TableName, columns: Mapping[str, str], indexes: Mapping[str, str] = {}) -> None:
-        """Create a table in the database of the inbox, or add the columns that it lacks.
+        """Create a table in the database of the inbox, unless there is one.
 
-        :param columns: the definitions of its columns by their names. A version that brings one that is not null has
-            to give it a default.
+        :param columns: the definitions of its columns by their names.
         :param indexes: by the end of its name, the columns and the condition of an index on the table of the inbox.
             Default: none.
         """
         table = qualified(name)
         with self.connected() as cursor:
-            if self.sql.columns(cursor, name).issuperset(columns):
+            if self.sql.columns(cursor, name):
                 return  # without the right to create tables, IF NOT EXISTS would fail, too
             self.sql.lock_definition(cursor, table)
-            if existing := self.sql.columns(cursor, name):
-                for column in columns.keys() - existing:
-                    cursor.execute(f"ALTER TABLE {table} ADD COLUMN {column} {columns[column]}")
-            else:
+            if not self.sql.columns(cursor, name):
                 definition = ", ".join(f"{column} {definition}" for column, definition in columns.items())
                 cursor.execute(f"CREATE TABLE {table} ({definition})")
             for end, index in indexes.items():

@@ -79,8 +79,8 @@ class Tokens:
         columns = {
             "digest": "text PRIMARY KEY",
             "mail_conn_id": "text NOT NULL",
-            "service_host": "text NOT NULL DEFAULT ''",
-            "account": "text NOT NULL DEFAULT ''",
+            "service_host": "text NOT NULL",
+            "account": "text NOT NULL",
             "created_at": f"{time} NOT NULL",
             "retires_at": time,
         }

@@ -101,7 +101,6 @@ def forget(*, tables: bool = True) -> None:
     """Forget what the process has read, and which tables there are: the only place that knows where it does that."""
     if tables:
         reader._found.clear()
-        reader._missing.clear()
     for remembered in (
         views._events,
         overview._tokens,
@@ -109,7 +108,6 @@ def forget(*, tables: bool = True) -> None:
         campaigns._loads,
         campaigns._lists,
         lists._lists,
-        lists._overlaps,
     ):
         remembered.clear()
 

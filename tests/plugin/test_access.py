@@ -325,9 +325,3 @@ def test_a_result_is_computed_again_after_ten_minutes() -> None:
     assert [cache.get("a", compute), cache.get("a", compute), cache.get("b", compute)] == [1, 1, 2]
     now[0] = KEEP_SECONDS
     assert cache.get("a", compute) == 3
-
-
-def test_of_many_results_only_the_newest_are_kept() -> None:
-    cache: TtlCache[int] = TtlCache(clock=lambda: 0.0)
-    assert [cache.get(number, lambda number=number: number) for number in range(1000)] == [*range(1000)]
-    assert [cache.get(number, lambda: -1) for number in (999, 0)] == [999, -1]

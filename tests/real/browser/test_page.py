@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 PAGES = (
     *("", "campaigns", "compare?c=mail_default//week-6&c=mail_default//week-5&c=mail_default//week-4"),
-    *("campaign?account=mail_default&name=week-6", "lists", "overlaps", "transactional", "loads", "imports"),
+    *("campaign?account=mail_default&name=week-6", "lists", "transactional", "loads", "imports"),
     *("audiences", "events", "waits"),
 )
 
