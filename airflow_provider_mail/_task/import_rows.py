@@ -226,8 +226,8 @@ def pick(batches: Iterable[Batch], positions: Sequence[int], width: int) -> Iter
     return map(batch_of, batches)
 
 
-FIRST_ROWS = 10
-"""Number of row numbers, or lines of a file, in the summary: enough to find the error in the source."""
+FIRST_ROWS, MOST_REASONS = 10, 5
+"""Numbers of rows, or lines of a file, and reasons in the summary: enough to find the error in the source."""
 
 MAX_LOAD_ID = 250
 """Length in bytes of ``import_id`` in the table of rejected rows."""
@@ -263,10 +263,10 @@ class RejectSpool(Spool["Reject"]):
         """Return the most frequent reasons, without values: field, reason and number of rows."""
         return [(field, reason, count) for (field, reason), count in self._reasons.most_common(limit)]
 
-    def summary(self, limit: int = 5) -> str:
+    def summary(self) -> str:
         """Summarize the most frequent reasons and the first row numbers, without values."""
-        listed = [f"{' '.join(filter(None, reason))} ({count})" for *reason, count in self.reasons(limit)]
-        reasons = ", ".join(listed) + (", ..." if len(self._reasons) > limit else "")
+        listed = [f"{' '.join(filter(None, reason))} ({count})" for *reason, count in self.reasons(MOST_REASONS)]
+        reasons = ", ".join(listed) + (", ..." if len(self._reasons) > MOST_REASONS else "")
         places = (f"{file}:{number}" if file else str(number) for file, number in self._first_rows)
         rows = ", ".join(places) + (", ..." if self.count > len(self._first_rows) else "")
         return f"{reasons}; {self._place}{'s' if self.count > 1 else ''} {rows}" if self.count else ""

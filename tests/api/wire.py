@@ -9,9 +9,10 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
+
+from tests.support.serving import Handler, Server
 
 Script = Callable[[socket.socket], None]
 
@@ -91,7 +92,7 @@ def http(body: bytes = b'{"code": 200}', status: str = "200 OK", *headers: str, 
     return "\r\n".join([*head, *headers, "", ""]).encode("latin-1") + body
 
 
-class Gate:
+class Gate(Server):
     """A service that responds to no request before so many are under way at once; ``most`` is how many were.
 
     :param together: how many.
@@ -109,7 +110,7 @@ class Gate:
         self.bodies: list[dict[str, Any]] = []
         lock, opened = threading.Lock(), threading.Event()
 
-        class Handler(BaseHTTPRequestHandler):
+        class Holding(Handler):
             protocol_version = "HTTP/1.1"
 
             def do_POST(handler) -> None:
@@ -131,21 +132,7 @@ class Gate:
                     under_way -= 1
                 handler.wfile.write(http(response, close=False))
 
-            def log_message(self, *_: object) -> None: ...
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever)
-        self.base_url = f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.socket.close()
+        super().__init__(Holding)
 
 
 @contextlib.contextmanager

@@ -7,13 +7,13 @@ import json
 import ssl
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import httpx
 import pytest
 
 from mail_emulator import Emulator
+from tests.support.serving import Handler, Server
 
 TLS = ssl.create_default_context()
 """One for all: creating it takes longer than most of these tests."""
@@ -100,7 +100,7 @@ class Api:
         self.emulator.flush_events(timeout=600)
 
 
-class Listener:
+class Listener(Server):
     """A real HTTP listener: keeps every push with its path and headers; `statuses` are those of the next responses."""
 
     def __init__(self) -> None:
@@ -109,7 +109,7 @@ class Listener:
         self.pushed = threading.Event()
         listener = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Keeping(Handler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 headers = {name.lower(): value for name, value in self.headers.items()}
@@ -119,27 +119,13 @@ class Listener:
                 self.end_headers()
                 listener.pushed.set()
 
-            def log_message(self, format: str, *args: Any) -> None: ...
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=[0.01], daemon=True)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        super().__init__(Keeping)
 
     def events(self, path: str | None = None) -> list[dict[str, Any]]:
         return [event for pushed_to, _, events in self.pushes if path in (None, pushed_to) for event in events]
 
     def codes(self) -> list[str]:
         return [event["EventCode"] for event in self.events()]
-
-    def __enter__(self) -> Listener:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
 
 
 @pytest.fixture
@@ -154,7 +140,7 @@ def listener(api: Api) -> Iterator[Listener]:
     """Receives every event, by `Api.flush`."""
     with Listener() as running:
         api.emulator.change_settings(webhook_interval_seconds=0.005)
-        api.ok("webhook/save", transCallbackUrl=f"{running.url}/all", transEnable=True, transEvent=EVENTS)
+        api.ok("webhook/save", transCallbackUrl=f"{running.base_url}/all", transEnable=True, transEvent=EVENTS)
         yield running
 
 

@@ -105,7 +105,7 @@ class TestPush:
         """Then the next one goes out, also after an address that is impossible."""
         api.emulator.change_settings(webhook_retries=1)
         listener.statuses = [500, 500]
-        good = f"{listener.url}/all"
+        good = f"{listener.base_url}/all"
         wrong = [f"http://{rest}" for rest in ("127.0.0.1:9/x", "", "127.0.0.1:99999/", "127.0.0.1:9/a b", "ü..ü/")]
         for url in (good, *wrong, good):
             api.ok("webhook/save", transCallbackUrl=url)

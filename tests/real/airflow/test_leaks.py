@@ -7,7 +7,6 @@ its database, while tasks wait in the triggerer and when all is over.
 from __future__ import annotations
 
 import contextlib
-import http.server
 import json
 import threading
 import time
@@ -25,6 +24,7 @@ from tests.support.airflow import FINISHED, RunningAirflow
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.postgres import Database, PostgresServer
 from tests.support.processes import wait_until
+from tests.support.serving import Handler, Server
 from tests.tasks.everything import OPERATORS
 
 WORDS = {*PLANTED.values(), *SECRETS.values(), "planted"}
@@ -58,22 +58,19 @@ FILES = {
 }
 
 
-class Parrot(http.server.ThreadingHTTPServer):
+class Parrot(Server):
     """A service that fails as the first part of the path says, and repeats what it received and must not show."""
 
-    daemon_threads = True
-
     def __init__(self, elsewhere: str = NEVER) -> None:
-        super().__init__(("127.0.0.1", 0), Answering)
-        self.base_url, self.elsewhere = f"http://127.0.0.1:{self.server_port}", elsewhere
+        super().__init__(Answering)
+        self.elsewhere = elsewhere
         self.seen, self.told, self.over = Counter[str](), set[str](), threading.Event()
-        threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Clients that speak TLS, or hang up, are no errors."""
 
 
-class Answering(http.server.BaseHTTPRequestHandler):
+class Answering(Handler):
     server: Parrot
 
     def do_POST(self) -> None:
@@ -103,8 +100,6 @@ class Answering(http.server.BaseHTTPRequestHandler):
 
     do_GET = do_POST
 
-    def log_message(self, format: str, *arguments: Any) -> None: ...
-
 
 @pytest.fixture(scope="module")
 def parrot() -> Iterator[Parrot]:
@@ -113,7 +108,6 @@ def parrot() -> Iterator[Parrot]:
         assert not elsewhere.seen, "nobody follows a redirect"
         for each in (parrot, elsewhere):
             each.over.set()
-            each.shutdown()
 
 
 @pytest.fixture(scope="module")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +14,7 @@ from mail_emulator.__main__ import add_demo_data
 from tests.emulator.conftest import LETTER, SEND, Api
 from tests.support.browser import Open, violations, visits
 from tests.support.processes import wait_until
+from tests.support.serving import Handler, Server
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -133,13 +132,11 @@ def test_nothing_is_wider_than_a_phone(visit: Open) -> None:
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
 
 
-class Outside(ThreadingHTTPServer):
+class Outside(Server):
     """Another host: keeps the paths that are requested."""
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Requested)
+        super().__init__(Requested)
         self.connections = 0
         self.paths: set[str] = set()
 
@@ -148,7 +145,7 @@ class Outside(ThreadingHTTPServer):
         return True
 
 
-class Requested(BaseHTTPRequestHandler):
+class Requested(Handler):
     server: Outside
 
     def do_GET(self) -> None:
@@ -157,15 +154,11 @@ class Requested(BaseHTTPRequestHandler):
 
     do_POST = do_HEAD = do_GET
 
-    def log_message(self, *_: object) -> None: ...
-
 
 @pytest.fixture
 def outside() -> Iterator[Outside]:
     with Outside() as outside:
-        threading.Thread(target=outside.serve_forever, daemon=True).start()
         yield outside
-        outside.shutdown()
 
 
 def hostile(host: str) -> str:
