@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from datetime import timedelta
 from functools import cache, partial, wraps
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from airflow.sdk import XComArg
 
@@ -222,10 +222,6 @@ class ArgumentGroup:
             if isinstance(value, timedelta):
                 object.__setattr__(self, name, value.total_seconds())
 
-    def rendered(self, values: Mapping[str, Any]) -> Self:
-        """Return the group with the values of its templates."""
-        return replace(self, **values)
-
     def serialize(self) -> dict[str, Any]:
         """Return what Airflow stores and shows of the group; called by Airflow."""
         shown = ((field.name, getattr(self, field.name)) for field in fields(self) if field.default is not MISSING)
@@ -277,7 +273,7 @@ class RenderingMixin(RendersFields):
                 group = {field: getattr(value, field) for field in value.template_fields}
                 group = {field: rendered(type(value), field, f"{name}.{field}", item) for field, item in group.items()}
                 if not self._rendered_problems:  # The group would reject them, too.
-                    setattr(self, name, value.rendered(group))
+                    setattr(self, name, replace(value, **group))
             elif not is_empty(value):
                 setattr(self, name, rendered(type(self), name, name, value))
 
