@@ -17,6 +17,8 @@ from datetime import timedelta
 from logging import getLogger
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+import msgspec
+
 from airflow_provider_mail._audience.alerts import Alerts
 from airflow_provider_mail._audience.sealing import AudienceKey
 from airflow_provider_mail._config import setting
@@ -25,7 +27,7 @@ from airflow_provider_mail._task.state import TaskState
 from airflow_provider_mail._task.storage import check_tables
 from airflow_provider_mail.api._core.fields import address_key
 from airflow_provider_mail.api.errors import MailAmbiguousSendError, MailConfigError, MailError
-from airflow_provider_mail.api.transactional import Chunk, SendBatch, SendMail, unique_msg_id
+from airflow_provider_mail.api.transactional import Chunk, Delivery, unique_msg_id
 from airflow_provider_mail.version_compat import knows_variables, store_variable, stored_variable
 from airflow_provider_mail.warehouse.database import LoadRequest, Source, StoredTable, TableName, configured_hook, load
 from airflow_provider_mail.warehouse.table import derived_name
@@ -380,12 +382,10 @@ class RememberedMailing(Mailing):
 
     def _permitted(self, chunk: Chunk, index: int) -> Chunk | None:
         """Return the request for those who may be mailed; ``None`` if nobody may."""
-        request = chunk.request
-        assert isinstance(request, SendBatch | SendMail)
-        versions: list[Any] = request.message_versions if isinstance(request, SendBatch) else [request]
-        people = [(place, person) for place, one in enumerate(versions) for person in _to(one)]
-        keys = [self._key_of(request, one) for one in versions]
-        wanted = [(address_key(person.email), keys[place]) for place, person in people]
+        request, messages = chunk.request, chunk.messages()
+        people = [(place, person) for place, one in enumerate(messages) for person in _to(one)]
+        keys = [self._key_of(request, one) for one in messages]
+        wanted = [(address_key(person["email"]), keys[place]) for place, person in people]
         at = None if request.send_date is None else int(request.send_date.timestamp())
         verdicts = self.memory.reserve(wanted, task=self.task, at=at, cap=self.cap, confirmed=self._confirmed)
         self._confirmed = {}
@@ -406,33 +406,26 @@ class RememberedMailing(Mailing):
         if not (mails := [mail for verdict, mail in verdicts if verdict in goes]):
             return None
         self._mails[index], self._new[index] = mails, new
-        update: dict[str, Any] = {}
-        recipients = chunk.recipients
         if len(mails) < len(people):
             kept: dict[int, list[Any]] = {}
             for (place, person), (verdict, _) in zip(people, verdicts, strict=True):
                 if verdict in goes:
                     kept.setdefault(place, []).append(person)
-            left = [versions[place].model_copy(update={"to": to}) for place, to in kept.items()]
-            update["message_versions"] = left
-            recipients = len(mails) + sum(len(one.cc) + len(one.bcc) for one in left)
-        if self.own_ids:
-            # By the people: their positions change with the messages.
-            update["unique_msg_id"] = unique_msg_id(f"{self.task}/{sorted(mails)}", 0)
-        result = replace(chunk, index=index, request=request.model_copy(update=update), recipients=recipients)
+            chunk = chunk.with_messages([{**messages[place], "to": to} for place, to in kept.items()])
+        # By the people: their positions change with the messages.
+        own_id = {"unique_msg_id": unique_msg_id(f"{self.task}/{sorted(mails)}", 0)} if self.own_ids else {}
+        result = replace(chunk, index=index, request=chunk.request.model_copy(update=own_id))
         if counts["doubt"]:
             self.state.under_way[str(index)] = result.digest
         return result
 
-    def _key_of(self, request: SendBatch | SendMail, version: Any) -> str:
+    def _key_of(self, request: Delivery, message: Mapping[str, Any]) -> str:
         if self.once_per:
             return self.once_per
         if not self.by_content:
             return self.task
-        content = [
-            [getattr(one, name, None) for name in ("subject", "content", "template_name", "params")]
-            for one in (request, version)
-        ]
+        content = [getattr(request, name, None) for name in ("subject", "content", "template_name", "params")]
+        content += [bytes(message.get(name, b"")) for name in ("subject", "content", "templateName", "params")]
         return f"{self.task}/{hashlib.sha256(repr(content).encode()).hexdigest()[:16]}"
 
     def _begin(self, workers: Any, left: Iterator[Chunk]) -> None:
@@ -453,8 +446,7 @@ class RememberedMailing(Mailing):
 
     def _split(self, chunk: Chunk) -> tuple[list[Reserved], list[Reserved]]:
         """Return the mails of the part of a request that is sent next, and those of the further parts."""
-        request: Any = self.state.part(chunk).request
-        count = sum(len(_to(version)) for version in getattr(request, "message_versions", [request]))
+        count = sum(len(_to(message)) for message in self.state.part(chunk).messages())
         mails = self._mails[chunk.index]
         return mails[:count], mails[count:]
 
@@ -480,5 +472,6 @@ class RememberedMailing(Mailing):
         super()._handle_unknown(chunks, problem, error)
 
 
-def _to(message: Any) -> list[Any]:
-    return message.to if isinstance(message.to, list) else [message.to]
+def _to(message: Mapping[str, Any]) -> list[dict[str, str]]:
+    people: list[dict[str, str]] = msgspec.json.decode(message["to"])
+    return people

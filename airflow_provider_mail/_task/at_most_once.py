@@ -27,7 +27,7 @@ from airflow_provider_mail.api.errors import (
     MailRejectedError,
     MailResponseLostError,
 )
-from airflow_provider_mail.api.transactional import Chunk, Delivery, SendBatch
+from airflow_provider_mail.api.transactional import Chunk, Delivery, EncodedBatch
 
 if TYPE_CHECKING:
     from airflow_provider_mail._task.state import TaskState
@@ -409,20 +409,20 @@ class ChunkSpool:
     """
 
     def __init__(self) -> None:
-        self._spool = Spool[tuple[int, int, str, dict[str, Any]]]()
-        self._first: SendBatch | None = None
+        self._spool = Spool[tuple[int, dict[str, Any], int, str, int]]()
+        self._first: EncodedBatch | None = None
 
     def add(self, chunk: Chunk) -> None:
         request = chunk.request
-        assert isinstance(request, SendBatch)
+        assert isinstance(request, EncodedBatch)
         self._first = self._first or request
-        own_fields = {"unique_msg_id": request.unique_msg_id, "message_versions": request.message_versions}
-        self._spool.add((chunk.index, chunk.recipients, chunk.digest, own_fields))
+        own_fields = {"unique_msg_id": request.unique_msg_id, "encoded": request.encoded}
+        self._spool.add((chunk.index, own_fields, chunk.recipients, chunk.digest, chunk.versions))
 
     def __iter__(self) -> Iterator[Chunk]:
-        for index, recipients, digest, own_fields in self._spool:
+        for index, own_fields, recipients, digest, versions in self._spool:
             assert self._first is not None
-            yield Chunk(index, self._first.model_copy(update=own_fields), recipients, digest)
+            yield Chunk(index, self._first.model_copy(update=own_fields), recipients, digest, versions)
 
     def close(self) -> None:
         self._spool.close()

@@ -9,6 +9,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from airflow_provider_mail.api.templates import Template
 
 MAX_NAMED = 20
+
+_TEXTS = ("subject", "content", "template_name")
 
 MAX_NAMED_DUPLICATES = 10
 
@@ -49,6 +52,7 @@ class MessageCheck:
         self._find_template = find_template
         self._templates: dict[str, Template] = {}
         self._tags: dict[str, list[str]] = {}
+        self._common_tags: Sequence[tuple[str, str]] | None = None
         self._missing: Counter[tuple[str, str]] = Counter()
         self._first: dict[tuple[str, str], int] = {}
         self._given: dict[str, None] = {}
@@ -61,16 +65,13 @@ class MessageCheck:
         """
         self._messages += 1
         params = _mapping(version.get("params"))
-        filled = {tag for tag, value in params.items() if not _is_missing(value)}
-        for tag in filled:
-            if len(self._given) < MAX_NAMED:
-                self._given[tag] = None
-        for field, text in self._texts(number, version):
-            tags = self._tags.get(text)
-            for tag in tags_of(text) if tags is None else tags:
-                if tag not in filled and tag not in self._defaults and tag not in self._service_tags():
-                    self._missing[tag, field] += 1
-                    self._first.setdefault((tag, field), number)
+        filled = {tag: None for tag, value in params.items() if not _is_missing(value)}
+        if len(self._given) < MAX_NAMED and not filled.keys() <= self._given.keys():
+            self._given = dict(islice((self._given | filled).items(), MAX_NAMED))
+        for tag, field in self._tags_of(number, version):
+            if tag not in filled and tag not in self._defaults and tag not in self._service_tags():
+                self._missing[tag, field] += 1
+                self._first.setdefault((tag, field), number)
         if len(filled) == len(params):
             return version
         # JSON's null is not text. Blank text is left out only if a common value replaces it.
@@ -95,10 +96,23 @@ class MessageCheck:
         """Return the names of tags with values, for errors."""
         return ", ".join([*self._given, *sorted(self._defaults - self._given.keys())]) or "no tag"
 
-    def _texts(self, number: int, version: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    def _tags_of(self, number: int, version: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
+        """Return the tags that the message may show, each with the field that has it."""
+        own = {name: version[name] for name in _TEXTS if name in version}
+        if not own and self._common_tags is not None:
+            return self._common_tags
+        tags = [
+            (tag, field)
+            for field, text in self._texts(number, own)
+            for tag in (self._tags[text] if text in self._tags else tags_of(text))
+        ]
+        if not own:
+            self._common_tags = tags
+        return tags
+
+    def _texts(self, number: int, own: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         """Yield the texts that the message may show: if the specification leaves open which, all of them."""
         place = f"messages[{number}]"
-        own = {name: version[name] for name in ("subject", "content", "template_name") if name in version}
         if not self._allow_blank:
             for name, text in own.items():
                 if isinstance(text, str) and (is_blank_html(text) if name == "content" else is_blank(text)):

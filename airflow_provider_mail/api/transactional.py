@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from html import unescape
 from itertools import islice
 from typing import Annotated, Any, TypeAlias
 
+import msgspec
 from pydantic import Field, model_validator
 
 from airflow_provider_mail.api._core.fields import (
@@ -43,6 +45,7 @@ from airflow_provider_mail.api._core.requests import (
     RedactedRepr,
     RequestModel,
     Sandboxed,
+    personal_values,
 )
 from airflow_provider_mail.api.campaigns import Attachment
 from airflow_provider_mail.api.errors import MailValidationError
@@ -109,10 +112,11 @@ class OwnContent(RedactedRepr):
         for name, value in super().__repr_args__():
             yield name, "***" if name == "content" and value else value
 
-    def content_texts(self) -> Iterator[str]:
-        """Yield the texts between tags, but for headings of tables: error messages of the service have such words."""
-        for text in re.findall(r"[^<>]+(?=<(?!/th\b)|$)", getattr(self, "content", None) or ""):
-            yield unescape(text).strip()
+
+def _content_texts(content: str | None) -> Iterator[str]:
+    """Yield the texts between tags, but for headings of tables: error messages of the service have such words."""
+    for text in re.findall(r"[^<>]+(?=<(?!/th\b)|$)", content or ""):
+        yield unescape(text).strip()
 
 
 class SendMail(OwnContent, Delivery):
@@ -131,7 +135,7 @@ class SendMail(OwnContent, Delivery):
 
     def pii_values(self) -> Iterator[str]:
         yield from super().pii_values()
-        yield from self.content_texts()
+        yield from _content_texts(self.content)
 
 
 class MessageVersion(OwnContent, RequestModel):
@@ -155,15 +159,14 @@ class MessageVersion(OwnContent, RequestModel):
     params: Params | None = None
 
 
-class SendBatch(Delivery):
-    """Send up to 100 personalized versions of one content or template (the batch form).
+class BatchFields(Delivery):
+    """The fields that all messages of a batch share.
 
     :param subject: subject, one line; takes precedence over the template's.
     :param content: HTML; may contain ``{{tags}}``.
     :param template_name: stored template; takes precedence over ``content``.
     :param params: values for tags.
     :param sender_name: display name of the sender, one line, at most 200 bytes.
-    :param message_versions: 1 to 100 versions.
     """
 
     subject: Line | None = None
@@ -171,28 +174,66 @@ class SendBatch(Delivery):
     template_name: Text | None = None
     params: Params | None = None
     sender_name: Annotated[SenderName | None, OMIT_BLANK] = None
+
+
+class SendBatch(BatchFields):
+    """Send up to 100 personalized versions of one content or template (the batch form).
+
+    :param message_versions: 1 to 100 versions.
+    """
+
     message_versions: list[MessageVersion] = Field(min_length=1, max_length=MAX_VERSIONS)
 
     def pii_values(self) -> Iterator[str]:
         yield from super().pii_values()
         for version in self.message_versions:
-            yield from version.content_texts()
+            yield from _content_texts(version.content)
 
     @model_validator(mode="after")
     def _has_content_and_subject(self) -> SendBatch:
+        shared_tags, shared = tags_of(self.subject), self.params or {}
         for number, version in enumerate(self.message_versions):
             template = version.template_name or self.template_name
             if not (template or version.content or self.content):
                 raise ValueError(f"content or template_name: message_versions[{number}] has neither, nor has the batch")
             if not (template or version.subject or self.subject):
                 raise ValueError(f"subject: message_versions[{number}] has none, nor has the batch, nor a template")
-            params = {**(self.params or {}), **(version.params or {})}
-            for tag in tags_of(version.subject or self.subject):
-                if isinstance(value := params.get(tag), str) and not re.fullmatch(LINE_PATTERN, value):
+            params = version.params or {}
+            for tag in tags_of(version.subject) if version.subject else shared_tags:
+                value = params.get(tag, shared.get(tag))
+                if isinstance(value, str) and not re.fullmatch(LINE_PATTERN, value):
                     raise ValueError(
                         f"message_versions[{number}].params: {tag!r} is in the subject and {_NOT_ONE_LINE}"
                     )
         return self
+
+
+class EncodedBatch(BatchFields):
+    """A :class:`SendBatch` whose messages are encoded, which takes a fraction of the time and memory.
+
+    :param encoded: ``messageVersions`` as JSON.
+    """
+
+    encoded: bytes = Field(exclude=True, repr=False)
+
+    @classmethod
+    def of(cls, batch: SendBatch) -> EncodedBatch:
+        fields = {name: getattr(batch, name) for name in BatchFields.model_fields}
+        versions = batch.model_dump_json(by_alias=True, exclude_none=True, include={"message_versions"})
+        return cls.model_construct(**fields, encoded=versions[len('{"messageVersions":') : -1].encode())
+
+    def payload(self) -> bytes:
+        return b'%s,"messageVersions":%s}' % (super().payload()[:-1], self.encoded)
+
+    def messages(self) -> list[dict[str, msgspec.Raw]]:
+        """Return the messages with their fields as JSON."""
+        return msgspec.json.decode(self.encoded, type=list[dict[str, msgspec.Raw]])
+
+    def pii_values(self) -> Iterator[str]:
+        yield from super().pii_values()
+        for message in json.loads(self.encoded):
+            yield from personal_values(message)
+            yield from _content_texts(message.get("content"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,36 +243,49 @@ class Chunk:
 
     :param recipients: the number of addresses in ``to``, ``cc`` and ``bcc``.
     :param digest: a hash of the content, to verify that a later try sends the same content.
+    :param versions: the number of its messages.
     """
 
     index: int
-    request: Delivery
+    request: SendMail | EncodedBatch
     recipients: int
     digest: str
+    versions: int = 1
 
     @classmethod
-    def of(cls, index: int, request: Delivery, recipients: int, key: str = "") -> Chunk:
+    def of(cls, index: int, form: SendMail | SendBatch, recipients: int, key: str = "") -> Chunk:
         """Return the chunk of a request.
 
         :param key: identifies the mailing; the same in every try. Default: the request has an id.
         """
+        request = form if isinstance(form, SendMail) else EncodedBatch.of(form)
         digest = hashlib.sha256(request.payload()).hexdigest()[:32]
         if key:
             request = request.model_copy(update={"unique_msg_id": unique_msg_id(f"{key}/{digest}", index)})
-        return cls(index, request, recipients, digest)
+        return cls(index, request, recipients, digest, 1 if isinstance(form, SendMail) else len(form.message_versions))
 
-    @property
-    def versions(self) -> int:
-        """The number of its messages."""
-        return len(self.request.message_versions) if isinstance(self.request, SendBatch) else 1
+    def messages(self) -> list[dict[str, msgspec.Raw]]:
+        """Return its messages with their fields as JSON; of a single message, the recipient alone."""
+        if isinstance(self.request, EncodedBatch):
+            return self.request.messages()
+        return [{"to": msgspec.Raw(msgspec.json.encode([{"email": self.request.to.email}]))}]
 
     def part(self, first: int, size: int) -> Chunk:
         """Return the request with some of its messages, and an id of its own."""
-        assert isinstance(self.request, SendBatch)
-        versions = self.request.message_versions[first : first + size]
         own_id = f"{self.request.unique_msg_id}.{first}.{size}"
-        request = self.request.model_copy(update={"message_versions": versions, "unique_msg_id": own_id})
-        return replace(self, request=request, recipients=sum(map(_recipients, versions)))
+        return self.with_messages(self.messages()[first : first + size], unique_msg_id=own_id)
+
+    def with_messages(self, messages: Sequence[Mapping[str, Any]], **update: Any) -> Chunk:
+        """Return a batch with other messages.
+
+        :param update: other fields of the request.
+        """
+        # The new ``to`` of a message need not be encoded.
+        messages = msgspec.json.decode(encoded := msgspec.json.encode(messages), type=list[dict[str, msgspec.Raw]])
+        people = [message[part] for message in messages for part in ("to", "cc", "bcc")]
+        recipients = sum(len(msgspec.json.decode(part, type=list[msgspec.Raw])) for part in people)
+        request = self.request.model_copy(update={"encoded": encoded, **update})
+        return replace(self, request=request, recipients=recipients, versions=len(messages))
 
 
 Prepare: TypeAlias = Callable[[int, dict[str, Any]], dict[str, Any] | None]
@@ -285,16 +339,17 @@ def _version(number: int, message: Any) -> dict[str, Any]:
     if not isinstance(message, Mapping):
         raise MailValidationError(f"messages[{number}]: a dictionary is needed, not {type(message).__name__}")
     fields = {name: value for name, value in message.items() if value is not None}
-    return fields | {
-        name: _listed(f"messages[{number}].{name}", fields[name]) for name in ("to", "cc", "bcc") if name in fields
-    }
-
-
-def _listed(field: str, value: Any) -> list[Any]:
-    people: Sequence[Any] = [value] if isinstance(value, str | Mapping) else value
-    if not isinstance(people, Sequence):
-        raise MailValidationError(f"{field}: an address or a list of them is needed, not {type(value).__name__}")
-    return [{"email": person} if isinstance(person, str) else person for person in people]
+    for part in ("to", "cc", "bcc"):
+        people = fields.get(part)
+        if isinstance(people, str | Mapping):
+            people = [people]
+        elif people is None:
+            continue
+        elif not isinstance(people, Sequence):
+            needed = f"an address or a list of them is needed, not {type(people).__name__}"
+            raise MailValidationError(f"messages[{number}].{part}: {needed}")
+        fields[part] = [{"email": person} if isinstance(person, str) else person for person in people]
+    return fields
 
 
 def _by_message(message: str, numbers: Sequence[int]) -> str:

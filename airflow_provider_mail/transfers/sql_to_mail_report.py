@@ -200,7 +200,7 @@ class SqlToMailReportOperator(SqlSource, SendGuardMixin, BaseSendOperator):
             for chunk in chunks:
                 if not mails and self.path:
                     page = f'<!doctype html><meta charset="utf-8"><title>{escape(self.subject)}</title>'
-                    html = f"{page}{chunk.request.content}"  # type: ignore[attr-defined]
+                    html = f"{page}{chunk.request.content}"
                     put(storage_path(self.path, None, "path"), html.encode())
                 mails, recipients = mails + 1, recipients + chunk.recipients
         if not mails:

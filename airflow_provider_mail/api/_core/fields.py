@@ -268,7 +268,9 @@ def is_nothing(value: Any) -> bool:
 
 def is_blank(text: str) -> bool:
     """Return whether a text is empty or has only white space, control and zero-width characters."""
-    return all(character.isspace() or unicodedata.category(character) in ("Cc", "Cf") for character in text)
+    return not text[:1].isalnum() and all(
+        character.isspace() or unicodedata.category(character) in ("Cc", "Cf") for character in text
+    )
 
 
 def is_blank_html(html: str) -> bool:

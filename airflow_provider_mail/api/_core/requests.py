@@ -165,7 +165,7 @@ class MailRequest(RequestModel, Generic[R_co]):
 
     def pii_values(self) -> Iterator[str]:
         """Yield the texts that are personal data: the service may repeat them in its message."""
-        yield from _pii_values(self.model_dump(), personal=False)
+        yield from personal_values(self.model_dump())
 
     def senders(self) -> list[str]:
         """Return the sender addresses of the request."""
@@ -308,13 +308,17 @@ class Client(Protocol):
         """
 
 
-def _pii_values(value: Any, *, personal: bool) -> Iterator[str]:
+def personal_values(value: Any, *, personal: bool = False) -> Iterator[str]:
+    """Yield the texts of fields with personal data.
+
+    :param personal: whether all of the value is.
+    """
     if isinstance(value, Mapping):
         for name, item in value.items():
-            yield from _pii_values(item, personal=personal or name in PII_FIELDS)
+            yield from personal_values(item, personal=personal or name in PII_FIELDS)
     elif isinstance(value, list | tuple):
         for item in value:
-            yield from _pii_values(item, personal=personal)
+            yield from personal_values(item, personal=personal)
     elif personal and isinstance(value, str):
         yield value
 
