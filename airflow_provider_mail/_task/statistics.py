@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property, partial
 from math import ceil, erfc, sqrt
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
@@ -224,7 +225,8 @@ def read_campaign_stats(
 
     fields: dict[str, Any] = {"mail_name": mail_name or None, "type": type or None}
     request = GetCampaignStats(start_date=start_day, end_date=end_day, **fields)
-    records = campaign_stats(hook.get_conn(), request, compact=True)
+    # In the order of the key, in which databases stage, compare and insert rows several times faster.
+    records = sorted(campaign_stats(hook.get_conn(), request, compact=True), key=attrgetter("mail_name"))
     origin = _origin(hook, observation)
 
     day = timedelta(days=1)
@@ -302,11 +304,10 @@ def fallen_to_zero(hook: DbApiHook, statistics: Statistics, name: str) -> int:
     from airflow_provider_mail.warehouse.rows import batched, moment
 
     table = statistics.table
-    key, sent = table.key[-1], table.names.index("sent_count")
-    at, sent_at = table.names.index(key), "mail_send_date" if "mail_send_date" in table.names else None
+    key, sent_at = table.key[-1], "mail_send_date" if "mail_send_date" in table.names else None
     # A name may be used again: a campaign is that of a name and a send time.
     zeros = {
-        row[at]: row[table.names.index(sent_at)] if sent_at else None for row in statistics.rows() if not row[sent]
+        getattr(record, key): getattr(record, sent_at or key) for record in statistics.records if not record.sent_count
     }
     stored = StoredTable(hook, table, name)
     # The load names a column that the table lacks.

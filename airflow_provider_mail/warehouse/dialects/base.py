@@ -362,17 +362,19 @@ class Dialect(Reader, ABC):
             condition, values = f"{condition} AND NOT ({window})", [*values, *window_values]
         return condition, values
 
-    def _count_removable(self, cursor: Any) -> int:
-        """Count the rows in ``replace_where``, or those in ``mark_gone`` that are not marked, if there is a rule."""
+    def _removable(self) -> list[Where]:
+        """The windows of ``replace_where`` and ``mark_gone``; none if a row was rejected, which may be in the table."""
         request = self.request
-        if not request.removal or request.source.rejected:
-            return 0
-        conditions = [self._window()] if request.replace_where else []
+        if request.source.rejected:
+            return []
+        windows = [request.replace_where] if request.replace_where else []
         if request.mark_gone:
-            conditions += [
-                self._condition("mark_gone", {**where, str(self.table.gone): None})
-                for where in request.mark_gone.windows()
-            ]
+            windows += [{**window, str(self.table.gone): None} for window in request.mark_gone.windows()]
+        return windows
+
+    def _count_removable(self, cursor: Any) -> int:
+        """Count the rows of these windows, if there is a rule for removing them."""
+        conditions = [self._condition("windows", window) for window in self._removable() if self.request.removal]
         return sum(
             self._count(cursor, f"SELECT COUNT(*) FROM {self.target} WHERE {condition}", values)
             for condition, values in conditions

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow_provider_mail.warehouse.dialects.base import STANDARD_TYPES
 from airflow_provider_mail.warehouse.dialects.inbox import InboxSql
 from airflow_provider_mail.warehouse.dialects.staged import Staged
+from airflow_provider_mail.warehouse.request import Where
 from airflow_provider_mail.warehouse.rows import Encoder, each, json_text, utc_text, utc_texts
 from airflow_provider_mail.warehouse.table import Column, TableName, quoted
 from airflow_provider_mail.warehouse.time_limit import LockWatch, current_reading
@@ -186,6 +187,16 @@ class Sqlite(Staged):
             self.request.source.encoded(Encoder(self.table, {**each(_CONVERTERS), "timestamp": utc_texts})),
         )
         cursor.execute("COMMIT")
+
+    def _has_others(self, cursor: Any, window: Where) -> bool:
+        # An index has the first number, and the second one is found in the order of the key: many times faster than
+        # looking for each row.
+        condition, values = self._condition(
+            "windows", {name: window[name] for name in window if name != self.table.gone}, "t."
+        )
+        rows = self._count(cursor, f"SELECT count(*) FROM {self.target} AS t WHERE {condition}", values)
+        staged = f"SELECT coalesce(sum(CASE WHEN {condition} THEN 1 ELSE 0 END), 0) FROM {self._joined()}"
+        return rows != self._count(cursor, staged, values)
 
     def _open_transaction(self, cursor: Any) -> None:
         self._open_merge(cursor)

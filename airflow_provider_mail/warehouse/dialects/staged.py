@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow_provider_mail.api._core.pagination import SAMPLE
 from airflow_provider_mail.warehouse.dialects.staged_sql import STAGE, Counts, HistoryMerge, StagedSql
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult, MarkGone, Where
+from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult, Where
 from airflow_provider_mail.warehouse.rows import Source
 from airflow_provider_mail.warehouse.table import Column, TableName, literal
 
@@ -122,9 +122,7 @@ class Staged(StagedSql):
         rule, request = self.request.removal, self.request
         if not (rule and rule.look_up):
             return
-        windows: list[Where] = [request.replace_where] if request.replace_where else []
-        if request.mark_gone:
-            windows = [{**window, str(self.table.gone): None} for window in request.mark_gone.windows()]
+        windows = self._removable()
         columns = self._columns_list(rule.look_up_by, "t.")
         latest = self._observed_at(cursor) if windows else None
         sample = self.history.sample(cursor, rule.look_up_by) if self.history else []
@@ -286,16 +284,18 @@ class Staged(StagedSql):
         if self.table.insert_only:
             return self._insert_result(*self._insert_new(cursor))
         self._delete_expired(cursor)
+        replaced = self.request.replace_where
         with self._searching(cursor):
             recorded = self._record_history(cursor)
-        before = self._count_removable(cursor)
+            stale = [window for window in self._removable() if self._has_others(cursor, window)]
+        before = self._count_removable(cursor) if stale else 0
         late = self._late(cursor)
         if late and self.coverage:
             self.coverage._reject_future_rows(cursor)
         dropped = self._drop(cursor, late) if late else 0
         with self._searching(cursor):
-            deleted = self._delete_stale(cursor, late)
-            gone = self._mark_gone(cursor, late)
+            deleted = sum(self._delete_stale(cursor, window, late) for window in stale if window is replaced)
+            gone = sum(self._mark_gone(cursor, window, late) for window in stale if window is not replaced)
         counts = self._write(cursor)
         self._check_removal(cursor, before)
         if counts.outdated:
@@ -309,7 +309,7 @@ class Staged(StagedSql):
             unchanged=counts.staged - counts.inserted - counts.outdated - counts.changed,
             outdated=counts.outdated + dropped,
             deleted=deleted,
-            gone=gone,
+            gone=gone if self.request.mark_gone else None,
             joined=recorded[0] if recorded else None,
             left=recorded[1] if recorded else None,
         )
@@ -396,9 +396,12 @@ class Staged(StagedSql):
         cursor.execute(f"DELETE FROM {self.stage_name} WHERE {condition}", values)
         return count
 
-    def _delete_stale(self, cursor: Any, late: Sequence[Where]) -> int:
-        if not self.request.replace_where or self.request.source.rejected:
-            return 0
+    def _has_others(self, cursor: Any, window: Where) -> bool:
+        """Whether the table has, or may have, rows in a window that were not staged."""
+        condition, values = self._condition("windows", window, "t.")
+        return self._count(cursor, self._select_stale_sql("count(*)", condition), values) > 0
+
+    def _delete_stale(self, cursor: Any, window: Where, late: Sequence[Where]) -> int:
         latest = self._observed_at(cursor) if self.table.observed else None
         self._reject_future_existing(cursor, self._window("t."))
         condition, values = self._stale(self._window("t."), late, latest)
@@ -415,32 +418,23 @@ class Staged(StagedSql):
                 "stayed as they were, without an error"
             )
 
-    def _mark_gone(self, cursor: Any, late: Sequence[Where]) -> int | None:
-        if not (mark_gone := self.request.mark_gone):
-            return None
-        gone = str(self.table.gone)
-        at = self._parameter(self.table[gone], mark_gone.observed_at)
+    def _mark_gone(self, cursor: Any, window: Where, late: Sequence[Where]) -> int:
+        mark_gone = self.request.mark_gone
+        assert mark_gone
+        at = self._parameter(self.table[str(self.table.gone)], mark_gone.observed_at)
+        self._reject_future_existing(cursor, self._condition("mark_gone", window, "t."))
+        windows: Iterable[Where] = [window]
+        if mark_gone.exists:
+            condition, values = self._stale(self._condition("mark_gone", window, "t."), late, at)
+            cursor.execute(self._select_stale_sql(f"t.{self._column(self.table.key[-1])}", condition), values)
+            windows = self._narrowed(window, cursor.fetchall())
         count = 0
-        for window in () if self.request.source.rejected else mark_gone.windows():
-            self._reject_future_existing(cursor, self._condition("mark_gone", window, "t."))
-            for part in self._windows_to_mark(cursor, mark_gone, window, late):
-                condition, values = self._stale(self._condition("mark_gone", part, "t."), late, at)
-                condition = f"t.{self._column(gone)} IS NULL AND {condition}"
-                cursor.execute(self._mark_stale_sql(condition), [at, *self._load_values(), *values])
-                count += self._affected(cursor)
-                self._check_removed(cursor, condition, values)
+        for part in windows:
+            condition, values = self._stale(self._condition("mark_gone", part, "t."), late, at)
+            cursor.execute(self._mark_stale_sql(condition), [at, *self._load_values(), *values])
+            count += self._affected(cursor)
+            self._check_removed(cursor, condition, values)
         return count
-
-    def _windows_to_mark(
-        self, cursor: Any, mark_gone: MarkGone, window: Where, late: Sequence[Where]
-    ) -> Iterable[Where]:
-        if not mark_gone.exists:
-            return [window]
-        gone = str(self.table.gone)
-        at = self._parameter(self.table[gone], mark_gone.observed_at)
-        condition, values = self._stale(self._condition("mark_gone", {**window, gone: None}, "t."), late, at)
-        cursor.execute(self._select_stale_sql(f"t.{self._column(self.table.key[-1])}", condition), values)
-        return self._narrowed(window, cursor.fetchall())
 
     def _reject_future_existing(self, cursor: Any, condition: tuple[str, list[Any]]) -> None:
         self._reject_future(cursor, f"{self.target} AS t", condition, self._last_observed("t."))
