@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
@@ -23,7 +24,7 @@ from airflow_provider_mail.warehouse.errors import (
 from airflow_provider_mail.warehouse.request import Clock, LoadRequest, LoadResult, Where
 from airflow_provider_mail.warehouse.rows import ReadValue, Source, moment
 from airflow_provider_mail.warehouse.table import Table, TableName
-from airflow_provider_mail.warehouse.time_limit import CONNECT_SECONDS, current_reading, pause
+from airflow_provider_mail.warehouse.time_limit import CONNECT_SECONDS, LONGEST_PAUSE, current_reading, pause
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -356,6 +357,39 @@ def _advice(fetched: int) -> str:
     )
 
 
+class _Kept:
+    """One connection for several transactions.
+
+    Where others cannot use the database meanwhile, it is closed after a second, and opened again for the next one.
+    """
+
+    def __init__(self, hook: DbApiHook) -> None:
+        self._hook, self._seconds = hook, dialect_of(hook).held_seconds
+        self._turn, self._open = threading.RLock(), ExitStack()
+        self._connection: Any = None
+        self._closed = 0.0
+
+    @contextmanager
+    def used(self) -> Iterator[Any]:
+        with self._turn:
+            if self._connection is None:
+                if time.monotonic() - self._closed < LONGEST_PAUSE:
+                    pause()  # whoever waits for the database tries again at such intervals
+                self._connection = self._open.enter_context(connected(self._hook))
+                if self._seconds:
+                    timer = threading.Timer(self._seconds, self.close)
+                    timer.daemon = True
+                    timer.start()
+                    self._open.callback(timer.cancel)
+            yield self._connection
+
+    def close(self) -> None:
+        with self._turn:
+            self._connection = None
+            self._open.close()
+            self._closed = time.monotonic()
+
+
 class StoredTable:
     """A declared table in a database.
 
@@ -368,7 +402,7 @@ class StoredTable:
         self._table = table
         parsed = name if isinstance(name, TableName) else TableName.parse(name)
         self._dialect = dialect_of(hook)(hook, LoadRequest(table, parsed, Source(())))
-        self._connection: Any = None
+        self._kept: _Kept | None = None
 
     @property
     def spelled(self) -> str:
@@ -441,15 +475,13 @@ class StoredTable:
 
     @contextmanager
     def kept_open(self) -> Iterator[None]:
-        """Keep one connection for the transactions inside, if others can use the database meanwhile."""
-        if not self._dialect.stays_open:
+        """Keep one connection for the transactions inside."""
+        self._kept = _Kept(self._hook)
+        try:
             yield
-            return
-        with connected(self._hook) as self._connection:
-            try:
-                yield
-            finally:
-                self._connection = None
+        finally:
+            self._kept.close()
+            self._kept = None
 
     def transaction(self, work: Callable[[Callable[..., Any]], T]) -> T:
         """Run statements in one transaction, which is rolled back after an exception.
@@ -458,9 +490,10 @@ class StoredTable:
             rows themselves with ``reads=True``. After a conflict with another transaction it is called again.
         :raises WarehouseError: naming the table and the connection, never values.
         """
-        return run_with_connection(
-            self._dialect, lambda connection: self._dialect.transact(connection, work), connection=self._connection
-        )
+        with self._kept.used() if self._kept else nullcontext() as connection:
+            return run_with_connection(
+                self._dialect, lambda opened: self._dialect.transact(opened, work), connection=connection
+            )
 
     def among(self, column: str, words: Sequence[str]) -> tuple[str, list[str]]:
         """Return the condition that a column has one of some words, as SQL and its parameters."""

@@ -151,9 +151,13 @@ _MAX_INTERVAL_SECONDS = 60.0
 _log = logging.getLogger(__name__)
 
 
+LONGEST_PAUSE = 0.1
+"""Seconds."""
+
+
 def pause() -> None:
     """Sleep between two attempts at a database that is busy."""
-    time.sleep(random.uniform(0.05, 0.1))
+    time.sleep(random.uniform(LONGEST_PAUSE / 2, LONGEST_PAUSE))
 
 
 class LockWatch:

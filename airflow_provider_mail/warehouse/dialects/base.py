@@ -110,8 +110,8 @@ class Dialect(Reader, ABC):
     """The condition that a column has one of those words."""
     unix_time: ClassVar[str]
     """The expression for the seconds since 1970 by the database's clock."""
-    stays_open: ClassVar[bool] = True
-    """Whether others can use the database while a connection is open."""
+    held_seconds: ClassVar[float | None] = None
+    """How long a connection may stay open where others cannot use the database meanwhile."""
     inbox: ClassVar[type[InboxSql] | None] = None
     """The spelling of the inbox of pushes, for a database that can hold one."""
 
