@@ -51,7 +51,7 @@ def measure(case: Case, server: PostgresServer, home: Path) -> Result:
             BENCHMARK_IN_FLIGHT=str(IN_FLIGHT),
         )
         with database.connect() as connection:
-            (count,) = connection.execute(f"SELECT count(DISTINCT email) FROM {TABLE}").fetchone()
+            [(count,)] = connection.execute(f"SELECT count(DISTINCT email) FROM {TABLE}")
     if count != case.contacts:
         raise RuntimeError(f"{case}: {count} different contacts are in the table")
     if service.counts is None or service.counts["most_connections"] > IN_FLIGHT:

@@ -84,15 +84,14 @@ def floor() -> Run:
     database = json.loads(os.environ["AIRFLOW_CONN_CONTACTS_DB"])
     contacts, in_flight = int(os.environ["BENCHMARK_CONTACTS"]), int(os.environ["BENCHMARK_IN_FLIGHT"])
     address, tls = urlsplit(os.environ["BENCHMARK_SERVICE"]), tls_context()
-    assert address.hostname is not None
-    opened = threading.local()
+    host, opened = str(address.hostname), threading.local()
 
     def read(index: int) -> bytes:
         if not hasattr(opened, "connection"):
             opened.connection = (
-                http.client.HTTPSConnection(address.hostname, address.port, context=tls)
+                http.client.HTTPSConnection(host, address.port, context=tls)
                 if tls
-                else http.client.HTTPConnection(address.hostname, address.port)
+                else http.client.HTTPConnection(host, address.port)
             )
         opened.connection.request("POST", PATH, json.dumps({"listName": LIST, "pageSize": PAGE, "pageIndex": index}))
         return bytes(opened.connection.getresponse().read())
@@ -175,7 +174,7 @@ def ours() -> Run:
             table=TABLE,
             **json.loads(os.environ.get("BENCHMARK_ARGUMENTS", "{}")),
         )
-        return int(operator.execute({})["records"])  # type: ignore[typeddict-item]
+        return int(operator.execute({})["records"])
 
     return run
 
