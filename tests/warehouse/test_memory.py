@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -56,9 +57,8 @@ def test_what_becomes_of_a_mail(native: Warehouse) -> None:
     memory.check()
 
 
-def test_other_processes_use_the_file_of_duckdb_while_a_task_sends(native: Warehouse) -> None:
-    if not native.is_duckdb:
-        pytest.skip("others can use the database at any time")
+def test_other_processes_use_the_file_of_duckdb_while_a_task_sends(make_warehouse: Callable[..., Warehouse]) -> None:
+    native = make_warehouse("duckdb", stays_open=False)
     memory = memory_in(native)
     memory.create()
     file = native.hook.get_connection(native.hook.get_conn_id()).host
