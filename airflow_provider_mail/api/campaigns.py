@@ -26,7 +26,7 @@ from airflow_provider_mail.api._core.fields import (
     WholeNumber,
 )
 from airflow_provider_mail.api._core.pacing import NEW_SECONDS, ServiceClock
-from airflow_provider_mail.api._core.pagination import Pager, find, next_page
+from airflow_provider_mail.api._core.pagination import all_records, find
 from airflow_provider_mail.api._core.requests import (
     Client,
     DateWindow,
@@ -375,12 +375,8 @@ def existing_campaigns(client: Client, mail_names: Collection[str]) -> dict[str,
     if len(mail_names) <= _MAX_LOOKUPS:
         found = (find_campaign(client, mail_name) for mail_name in mail_names)
         return {campaign.mail_name: campaign for campaign in found if campaign is not None}
-    existing: dict[str, Campaign] = {}
-    pager = Pager(GetCampaigns(page_size=100))
-    while pager.next_request is not None:
-        page = next_page(client, pager)
-        existing.update((campaign.mail_name, campaign) for campaign in page if campaign.mail_name in mail_names)
-    return existing
+    campaigns = all_records(client, GetCampaigns(page_size=100))
+    return {campaign.mail_name: campaign for campaign in campaigns if campaign.mail_name in mail_names}
 
 
 def exists(client: Client, request: CreateCampaign, mail_name: str) -> bool:

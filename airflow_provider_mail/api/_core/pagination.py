@@ -20,7 +20,7 @@ records, removes or replaces something because an answer lacks it asks there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import Enum
@@ -405,6 +405,17 @@ def next_pages(client: Client, pager: Pager[Item], max_pages: int) -> list[Item]
     return records
 
 
+def all_records(client: Client, request: PagedRequest[PageResponse[Item]]) -> Iterator[Item]:
+    """Yield the records of a list; the list is complete, or the iterator raises an error.
+
+    :raises MailIncompleteError: after the last record, when records are missing.
+    :raises MailResponseError: the list has no end.
+    """
+    pager = Pager(request)
+    while pager.next_request is not None:
+        yield from next_page(client, pager)
+
+
 def find(
     client: Client, request: PagedRequest[PageResponse[Item]], matches: Callable[[Item], bool], tries: int = 3
 ) -> Item | None:
@@ -456,16 +467,21 @@ def concurrent_pages(
     # Never more threads than connections: httpcore may close a connection just assigned to a waiting thread (its issue
     # 1110).
     threads = min(at_once, client.config.max_in_flight)
-    # By reading and page: a second reading uses no page that was requested ahead by the first.
-    requested: dict[tuple[int, int], Future[PageResponse[Item]]] = {}
+    requested: dict[int, Future[PageResponse[Item]]] = {}
+    reading = pager.reading
     with Workers[PageResponse[Item]](threads, "mail-pages", interrupted_by) as workers:
         while (next_request := pager.next_request) is not None:
+            if pager.reading != reading:
+                # A second reading uses no page that was requested ahead by the first.
+                reading = pager.reading
+                while requested:
+                    requested.popitem()[1].cancel()
             # Pages are consumed in order; twice as many requests as threads prevent a slow page from blocking.
             for request in (next_request, *pager.ahead(2 * threads)):
-                place = pager.reading, request.page_index or 1
-                if place not in requested:
-                    requested[place] = workers.submit(client.send, request)
-            future = requested.pop((pager.reading, next_request.page_index or 1))
+                page_index = request.page_index or 1
+                if page_index not in requested:
+                    requested[page_index] = workers.submit(client.send, request)
+            future = requested.pop(next_request.page_index or 1)
             workers.first_done([future])
             try:
                 page = future.result()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal, TypeAlias
 
-from airflow_provider_mail.api._core.pagination import Pager, next_page
+from airflow_provider_mail.api._core.pagination import all_records
 from airflow_provider_mail.api._core.requests import Client
 from airflow_provider_mail.api.contacts import GetListContacts
 from airflow_provider_mail.api.errors import MailError, MailRejectedError
@@ -170,15 +170,13 @@ def lists_in_use(client: Client, *, only_scheduled: bool = False) -> set[str]:
     from airflow_provider_mail.api.campaigns import GetCampaigns, MailStatus
 
     names = set[str]()
-    pager = Pager(GetCampaigns(page_size=100))
-    while pager.next_request is not None:
-        for campaign in next_page(client, pager):
-            is_used = campaign.send_time_is_ahead(client.service_clock.latest())
-            if not only_scheduled and not is_used:
-                is_final = campaign.mail_status in (MailStatus.COMPLETE, MailStatus.FAILED)
-                is_used = not is_final or campaign.send_by_date_time is None
-            if is_used:
-                names.update(campaign.rcpt_list_names or (), campaign.repel_list_names or ())
+    for campaign in all_records(client, GetCampaigns(page_size=100)):
+        is_used = campaign.send_time_is_ahead(client.service_clock.latest())
+        if not only_scheduled and not is_used:
+            is_final = campaign.mail_status in (MailStatus.COMPLETE, MailStatus.FAILED)
+            is_used = not is_final or campaign.send_by_date_time is None
+        if is_used:
+            names.update(campaign.rcpt_list_names or (), campaign.repel_list_names or ())
     return names
 
 
@@ -280,9 +278,7 @@ def _audience_lists(client: Client, text: str) -> Iterator[AudienceList]:
 
 
 def _lists(client: Client, text: str) -> Iterator[ContactList]:
-    pager = Pager(GetLists(search=text, page_size=100))
-    while pager.next_request is not None:
-        yield from next_page(client, pager)
+    return all_records(client, GetLists(search=text, page_size=100))
 
 
 def digest(text: str) -> str:

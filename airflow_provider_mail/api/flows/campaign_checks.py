@@ -8,7 +8,7 @@ limits of a day count the service's own list of campaigns.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from hashlib import sha256
@@ -16,7 +16,7 @@ from typing import Any
 
 from airflow_provider_mail.api._core.fields import address_key
 from airflow_provider_mail.api._core.pacing import RESOLUTION, ServiceClock
-from airflow_provider_mail.api._core.pagination import Pager, next_page
+from airflow_provider_mail.api._core.pagination import all_records
 from airflow_provider_mail.api._core.requests import Client
 from airflow_provider_mail.api.campaigns import (
     Campaign,
@@ -322,20 +322,15 @@ def _campaigns_of(client: Client, day: date, excluded_name: str) -> list[Campaig
     A cancelled campaign may look like a scheduled one; it counts until its send time has passed.
     """
     clock = client.service_clock
-    pager: Pager[Campaign] = Pager(GetCampaigns(page_size=100))
-    campaigns = []
-    while pager.next_request is not None:
-        page: Sequence[Campaign] = next_page(client, pager)
-        now = clock.latest()
-        campaigns += [
-            campaign
-            for campaign in page
-            if campaign.mail_name != excluded_name
-            and campaign.send_by_date_time is not None
-            and campaign.send_by_date_time.date() == day
-            and (campaign.mail_status != MailStatus.DRAFT or campaign.send_time_is_ahead(now))
-        ]
-    return campaigns
+    campaigns: Iterator[Campaign] = all_records(client, GetCampaigns(page_size=100))
+    return [
+        campaign
+        for campaign in campaigns
+        if campaign.mail_name != excluded_name
+        and campaign.send_by_date_time is not None
+        and campaign.send_by_date_time.date() == day
+        and (campaign.mail_status != MailStatus.DRAFT or campaign.send_time_is_ahead(clock.latest()))
+    ]
 
 
 def _recipients(client: Client, request: CreateCampaign, others: Sequence[Campaign]) -> int | None:

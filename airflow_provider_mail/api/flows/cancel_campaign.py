@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from airflow_provider_mail.api._core.pacing import ServiceClock
-from airflow_provider_mail.api._core.pagination import Pager, next_page
+from airflow_provider_mail.api._core.pagination import all_records
 from airflow_provider_mail.api._core.requests import Client, MailResponse
 from airflow_provider_mail.api.campaigns import (
     Campaign,
@@ -187,12 +187,8 @@ def _cancel_scheduled(
 
 def _campaigns(client: Client, prefix: str) -> dict[str, Campaign]:
     """Read the campaigns whose names begin with a text; the service's own filter finds it anywhere in the name."""
-    pager: Pager[Campaign] = Pager(GetCampaigns(mail_name=prefix or None, page_size=100))
-    campaigns = {}
-    while pager.next_request is not None:
-        page: Sequence[Campaign] = next_page(client, pager)
-        campaigns.update({item.mail_name: item for item in page if item.mail_name.startswith(prefix)})
-    return campaigns
+    campaigns: Iterator[Campaign] = all_records(client, GetCampaigns(mail_name=prefix or None, page_size=100))
+    return {campaign.mail_name: campaign for campaign in campaigns if campaign.mail_name.startswith(prefix)}
 
 
 def _scheduled(campaigns: Mapping[str, Campaign], clock: ServiceClock) -> list[str]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from html import unescape
+from operator import itemgetter
 from typing import Literal
 
 from airflow_provider_mail.api._core.fields import address_key, is_blank, is_blank_html, tags_of
 from airflow_provider_mail.api._core.pacing import ServiceClock
-from airflow_provider_mail.api._core.pagination import Pager, next_page
+from airflow_provider_mail.api._core.pagination import all_records
 from airflow_provider_mail.api._core.requests import Client
 from airflow_provider_mail.api.campaigns import Campaign, CreateCampaign, GetCampaigns, MailStatus, find_campaign
 from airflow_provider_mail.api.contacts import ContactsPage, GetListContacts
@@ -271,17 +272,13 @@ def _contacts(count: int) -> str:
 
 
 def _last_sent(client: Client, part: str, excluded_name: str) -> Campaign | None:
-    pager: Pager[Campaign] = Pager(GetCampaigns(mail_name=part, mail_status=[MailStatus.COMPLETE], page_size=100))
-    last: Campaign | None = None
-    while pager.next_request is not None:
-        page: Sequence[Campaign] = next_page(client, pager)
-        for campaign in page:
-            sent_at = campaign.send_by_date_time
-            if campaign.mail_name == excluded_name or sent_at is None or part not in campaign.mail_name:
-                continue
-            if last is None or last.send_by_date_time is None or sent_at > last.send_by_date_time:
-                last = campaign
-    return last
+    request = GetCampaigns(mail_name=part, mail_status=[MailStatus.COMPLETE], page_size=100)
+    sent = [
+        (campaign.send_by_date_time, campaign)
+        for campaign in all_records(client, request)
+        if campaign.mail_name != excluded_name and campaign.send_by_date_time and part in campaign.mail_name
+    ]
+    return max(sent, key=itemgetter(0))[1] if sent else None
 
 
 def _content(request: CreateCampaign, rules: PreflightRules, known_tags: Collection[str]) -> Iterator[Finding]:

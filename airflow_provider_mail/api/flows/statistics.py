@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from datetime import date, timedelta
 from typing import Any
 
-from airflow_provider_mail.api._core.pagination import Evidence, Pager, next_page, require_complete
+from airflow_provider_mail.api._core.pagination import Evidence, all_records, require_complete
 from airflow_provider_mail.api._core.requests import Client
 from airflow_provider_mail.api._core.responses import compact_records
 from airflow_provider_mail.api.campaigns import (
@@ -145,12 +145,11 @@ class _Names:
     def sent_on(self, client: Client, day: date) -> list[str]:
         """Return the names of those sent on a day in any time zone; those of the day in UTC first."""
         if self._campaigns is None:
-            self._campaigns = []
-            pager = Pager(self._request)
-            while pager.next_request is not None:
-                for campaign in next_page(client, pager):
-                    if campaign.send_by_date_time is not None:
-                        self._campaigns.append((campaign.mail_name, campaign.send_by_date_time.date()))
+            self._campaigns = [
+                (campaign.mail_name, campaign.send_by_date_time.date())
+                for campaign in all_records(client, self._request)
+                if campaign.send_by_date_time is not None
+            ]
         near = [(abs(sent_on - day), name) for name, sent_on in self._campaigns if abs(sent_on - day) <= DAY]
         return [name for _, name in sorted(near)]
 
