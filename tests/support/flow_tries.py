@@ -123,7 +123,7 @@ class FlowRun:
         """
         for task in self._tasks:
             if task.is_mapped:
-                self._run_mapped(task)
+                self._run_mapped(task, run_task)
                 continue
             tries = self.tries[task.task_id]
             if tries.state == "success":
@@ -142,7 +142,7 @@ class FlowRun:
                 tries.clear()
             run_task(tries, task.prepare_for_execution, self._most)
 
-    def _run_mapped(self, task: Any) -> None:
+    def _run_mapped(self, task: Any, run_task: Callable[..., object]) -> None:
         """Run the instances of a task that is mapped over the list that another one has returned."""
         whole, expanded = self.tries[task.task_id], task.expand_input.value
         if {self.tries[task_id].state for task_id in task.upstream_task_ids} != {"success"}:
@@ -164,7 +164,7 @@ class FlowRun:
             if tries.state != "success":
                 if tries.number:
                     tries.clear()
-                tries.run_all(functools.partial(task.unmap, values), self._most)
+                run_task(tries, functools.partial(task.unmap, values), self._most)
         ends = {tries.state for tries in mapped[: len(arguments)]}
         whole.state = "success" if ends <= {"success"} else "failed"
 

@@ -1,4 +1,4 @@
-"""A campaign in stages whose tasks are killed with SIGKILL: its imports, creations, waits and gates, at any line.
+"""Campaigns in stages, over days and at local times whose tasks are killed with SIGKILL, at any line.
 
 A task that was killed is tried again, as Airflow does. Nobody is mailed twice, nobody is left out, and no stage follows
 a gate that fails. With MAIL_ALL_FAULTS=1 at ten times as many points.
@@ -6,15 +6,18 @@ a gate that fails. With MAIL_ALL_FAULTS=1 at ten times as many points.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import pickle
+import random
 import sys
 from collections.abc import Callable, Iterator, MutableMapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from airflow.sdk import BaseOperator
+from airflow.sdk import DAG, BaseOperator
 
 from mail_emulator import Emulator, EmulatorClient
 from tests.machines.conftest import _mail_default, _quiet  # noqa: F401 - fixtures
@@ -23,6 +26,16 @@ from tests.support.clock import Clock
 from tests.support.flow_tries import FlowRun, FlowTries
 from tests.support.killer import Killer
 from tests.support.sampling import ALL_FAULTS
+from tests.tasks.test_ramp_and_local_time import (
+    _days_pass_at_once,  # noqa: F401 - a fixture
+    addresses,
+    everybody,
+    local_dag,
+    mailed,
+    ramp_dag,
+    times,
+    zoned,
+)
 
 POINTS = 50 if ALL_FAULTS else 5
 """In each task."""
@@ -31,13 +44,21 @@ KILLED = {
     **{f"staged_send.send_{stage}": "create and wait" for stage in ("canary", "early", "rest")},
     **{f"staged_send.gate_{stage}": "gate" for stage in ("canary", "early")},
 }
+FLOWS: dict[str, Callable[[], DAG]] = {
+    "ramp": ramp_dag,
+    "local": lambda: local_dag(zoned(), send_day=f"{datetime.now(UTC) + timedelta(days=1):%Y-%m-%d}"),
+}
+KILLED_IN_FLOWS = [
+    *(("ramp", name) for name in ("people", "staged_send.send_day_1", "staged_send.gate_day_1", "staged_send.sent")),
+    *(("local", name) for name in ("people", *(f"local_time_send.{own}" for own in ("check", "send", "wait", "sent")))),
+]
 TRACED = (
     "operators/_contact_import.py", "operators/_base.py", "operators/campaigns.py",
     "_audience/compared.py", "_task/division.py",
     "sensors/gate.py", "sensors/stats.py", "_audience/audience.py", "_task/mixin.py", "_task/state.py",
-    "_task/waiting.py", "api/_core/transport.py", "api/client.py", "api/flows/campaign_checks.py",
-    "api/flows/create_campaign.py", "api/flows/create_once.py", "api/flows/import_contacts.py",
-    "api/flows/waits.py",
+    "_task/waiting.py", "_task/staged_plan.py", "api/_core/transport.py", "api/client.py",
+    "api/flows/campaign_checks.py", "api/flows/create_campaign.py", "api/flows/create_once.py",
+    "api/flows/import_contacts.py", "api/flows/waits.py",
 )  # fmt: skip
 
 
@@ -109,8 +130,8 @@ class Child:
         with os.fdopen(read, "rb") as written:
             result = written.read()
         os.waitpid(child, 0)
-        self.was_killed = not result
-        if self.was_killed:
+        self.was_killed |= not result
+        if not result:
             tries.died()
         else:
             self.lines, state, xcoms = pickle.loads(result)
@@ -127,16 +148,16 @@ class Child:
         self._clock.pass_until = pass_together  # type: ignore[method-assign]
 
 
-def begin(emulator: Emulator, folder: Path, bounces: float) -> FlowRun:
-    """Return a run of the flow at a service that is as new."""
+def begin(emulator: Emulator, folder: Path, bounces: float, dag: DAG | None = None) -> FlowRun:
+    """Return a run of the flow, or of another, at a service that is as new."""
     emulator.reset()
     emulator.add_sender("news@example.com")
     emulator.change_settings(hard_bounce_rate=bounces, soft_bounce_rate=0)
-    run = FlowRun(staged(), emulator, most=TRIES)
+    run = FlowRun(dag or staged(), emulator, most=TRIES)
+    for file in folder.glob("*.json"):
+        file.unlink()
     for number, tries in enumerate(run.tries.values()):
-        file = folder / f"{number}.json"
-        file.unlink(missing_ok=True)
-        tries.store.values = FileValues(file)
+        tries.store.values = FileValues(folder / f"{number}.json")
     return run
 
 
@@ -158,4 +179,30 @@ def test_a_killed_task_mails_nobody_twice(task_id: str, emulator: Emulator, cloc
         gate = run.states["staged_send.gate_canary"]
         assert (run.succeeded, gate) == ((False, "failed") if bounces else (True, "success")), (point, run.states)
     # With a gate that fails, what comes after it is never begun.
+    assert kills >= POINTS // 2
+
+
+@pytest.mark.parametrize(("flow", "task_id"), KILLED_IN_FLOWS)
+def test_a_killed_task_of_a_ramp_or_of_local_times(
+    flow: str, task_id: str, emulator: Emulator, clock: Clock, tmp_path: Path
+) -> None:
+    """Everybody is mailed once, and the days of a ramp are a day apart."""
+    choose, kills, lines = random.Random(task_id), 0, 0
+    for number in range(POINTS + 1):
+        child = Child(emulator, clock, task_id, choose.randint(1, lines) if number else None)
+        run = begin(emulator, tmp_path, 0.0, FLOWS[flow]())
+        mapped = itertools.count()
+
+        def run_task(tries: FlowTries, make: Callable[[], BaseOperator], most: int) -> None:
+            if not isinstance(tries.store.values, FileValues):
+                tries.store.values = FileValues(tmp_path / f"mapped {next(mapped)}.json")  # noqa: B023
+            child.run_task(tries, make, most)  # noqa: B023
+
+        run.run(run_task)
+        lines, kills = lines or child.lines, kills + child.was_killed
+        assert run.succeeded, (child._at, run.states)
+        assert mailed(emulator) == everybody(addresses(40)), child._at
+        if flow == "ramp":
+            days = sorted(times(emulator).values())
+            assert all(late - early >= timedelta(days=1) for early, late in itertools.pairwise(days))
     assert kills >= POINTS // 2
