@@ -49,6 +49,9 @@ also if that is in doubt; ``capped``: had as many mails as ``at_most`` allows.""
 Reserved: TypeAlias = tuple[str, str]
 """Person and key."""
 
+_PAIRS = 100
+"""So many people with a key each are in one condition."""
+
 CREATE = "it with `airflow mail memory create` (before Airflow 3.2: python -m airflow_provider_mail ...)"
 
 
@@ -212,7 +215,7 @@ class Memory:
                 ):
                     found.setdefault(person, {})[key] = int(mailed_at), state, owner
             verdicts: list[tuple[Verdict, Reserved]] = []
-            new: dict[str, list[str]] = {}
+            new: list[Reserved] = []
             for address, key in wanted:
                 known = {person: found[person] for person in digests[address] if person in found}
                 holder = next((person for person in known if key in known[person]), digests[address][0])
@@ -228,11 +231,13 @@ class Memory:
                     verdict = "capped"
                 else:
                     found.setdefault(holder, {})[key] = moment, SENT, ""  # for further mails to this person
-                    new.setdefault(key, []).append(holder)
+                    new.append((holder, key))
                 verdicts.append((verdict, (holder, key)))
-            for key, holders in new.items():
-                row = {"mail_key": key, "mailed_at": moment, "state": INTENDED, "task": task}
-                self._table.insert(execute, holders, row)
+            row = {"mailed_at": moment, "state": INTENDED, "task": task}
+            if len({key for _, key in new}) > 1:
+                self._table.insert(execute, new, row)
+            elif new:
+                self._table.insert(execute, [(holder,) for holder, _ in new], {"mail_key": new[0][1], **row})
             return verdicts
 
         return self._table.transaction(work)
@@ -250,9 +255,18 @@ class Memory:
             change = (
                 f"UPDATE {self._table.spelled} SET state = {mark}" if state else f"DELETE FROM {self._table.spelled}"
             )
-            for key, people in by_key.items():
+            before = [state] if state else []
+            if len(by_key) == 1:
+                ((key, people),) = by_key.items()
                 condition, digests = self._table.among("person", people)
-                execute(f"{change} WHERE mail_key = {mark} AND {condition}", [*filter(None, [state]), key, *digests])
+                execute(f"{change} WHERE mail_key = {mark} AND {condition}", [*before, key, *digests])
+                continue
+            # Of a task mapped by content, each person has a key of its own.
+            pairs = [(key, person) for key, people in by_key.items() for person in people]
+            for start in range(0, len(pairs), _PAIRS):
+                some = pairs[start : start + _PAIRS]
+                condition = " OR ".join([f"(mail_key = {mark} AND person = {mark})"] * len(some))
+                execute(f"{change} WHERE {condition}", [*before, *(value for pair in some for value in pair)])
 
     def schedule(self, imports: Mapping[str, Cap | None], *, at: int) -> None:
         """Store when the campaign goes out for which imports have reserved mails.

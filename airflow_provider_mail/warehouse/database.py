@@ -501,20 +501,23 @@ class StoredTable:
             return f"{column} IN ({', '.join([self._hook.placeholder] * len(words))})", [*words]
         return self._dialect.among.format(column=column, words=self._dialect.words), [" ".join(words)]
 
-    def insert(self, execute: Callable[..., Any], words: Sequence[str], values: Mapping[str, Any]) -> None:
-        """Insert a row for each word, in a :meth:`transaction`.
+    def insert(self, execute: Callable[..., Any], rows: Sequence[tuple[str, ...]], values: Mapping[str, Any]) -> None:
+        """Insert rows in one statement, in a :meth:`transaction`.
 
-        :param values: of the further columns, the same in each row; the first column of the table has the word.
+        :param rows: for each row, the values of the first columns of the table; alone, they are words.
+        :param values: of the further columns, the same in each row.
         """
-        columns = ", ".join([self._table.columns[0].name, *values])
+        columns = ", ".join([*self._table.names[: len(rows[0])], *values])
         marks = ", ".join([self._hook.placeholder] * len(values))
-        if self._dialect.words is None:
-            rows = ", ".join([f"({self._hook.placeholder}, {marks})"] * len(words))
-            parameters = [value for word in words for value in (word, *values.values())]
-            execute(f"INSERT INTO {self.spelled} ({columns}) VALUES {rows}", parameters)
+        if self._dialect.words is None or len(rows[0]) > 1:
+            own = f"{self._hook.placeholder}, " * len(rows[0])
+            places = ", ".join([f"({own}{marks})"] * len(rows))
+            parameters = [value for row in rows for value in (*row, *values.values())]
+            execute(f"INSERT INTO {self.spelled} ({columns}) VALUES {places}", parameters)
         else:
-            rows = f"SELECT words.*, {marks} FROM ({self._dialect.words}) AS words"
-            execute(f"INSERT INTO {self.spelled} ({columns}) {rows}", [*values.values(), " ".join(words)])
+            selected = f"SELECT words.*, {marks} FROM ({self._dialect.words}) AS words"
+            words = " ".join(word for (word,) in rows)
+            execute(f"INSERT INTO {self.spelled} ({columns}) {selected}", [*values.values(), words])
 
     def now(self, execute: Callable[..., Any]) -> int:
         """Return the seconds since 1970 by the database's clock, in a :meth:`transaction`."""

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail.api.errors import MailConfigError
+from airflow_provider_mail.warehouse.dialects.base import Dialect
 from tests.support.memory_parts import AudienceKey, Cap, Memory
 from tests.warehouse.conftest import Warehouse
 
@@ -95,3 +96,25 @@ def test_of_several_tasks_at_once_one_mails_a_person(native: Warehouse) -> None:
     with ThreadPoolExecutor(TASKS) as pool:
         mailed = Counter(mail for mails in pool.map(mail, range(TASKS)) for mail in mails)
     assert mailed == {(key, who): 1 for key in ("on", "by") for who in PEOPLE}
+
+
+def test_people_with_a_key_each_take_few_statements(native: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a task mapped by content."""
+    memory = memory_in(native)
+    memory.create()
+    wanted = [(person, f"t/{number}") for number, person in enumerate(PEOPLE)]
+    statements: list[str] = []
+    perform = Dialect._execute
+
+    def execute(self: Dialect, cursor: Any, statement: str, values: Any = ()) -> None:
+        statements.append(statement.partition(" ")[0])
+        perform(self, cursor, statement, values)
+
+    monkeypatch.setattr(Dialect, "_execute", execute)
+    mails = [mail for _, mail in memory.reserve(wanted, task="t")]
+    memory.confirm({"sent": mails[:20], "": mails[20:]})
+    assert Counter(statements)["INSERT"] == Counter(statements)["DELETE"] == 1
+    assert Counter(statements)["UPDATE"] == 2, "the turn, and those who were mailed"
+    verdicts = [verdict for verdict, _ in memory.reserve(wanted, task="t")]
+    assert verdicts == ["sent"] * 20 + ["new"] * 10
+    assert [verdict for verdict, _ in memory.reserve([(PEOPLE[0], "t/1")], task="t")] == ["new"], "not each with each"
