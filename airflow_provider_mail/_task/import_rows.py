@@ -39,16 +39,19 @@ if TYPE_CHECKING:
 
 Batch = Sequence[Sequence[Any]]
 
-_MEANS_NO = re.compile(r"unsub|opt(ed)?out|donot(email|mail|contact|send)|dontmail|blacklist|blocklist|suppressed")
+_MEANS_NO = re.compile(
+    r"unsub|opt(ed)?out|donot(email|mail|contact|send)|dontmail|blacklist|blocklist|suppressed|"
+    r"^no(email|mail|marketing|newsletter)"
+)
 _MEANS_YES = re.compile(
-    r"opt(ed)?in|consent|permission|subscribed$|subscri(ber|ption)status|emailmarketing|acceptsmarketing|"
-    r"marketing(contact)?status|newsletter$|gdpr"
+    r"opt(ed)?in|consent|permission|subscribed(flag)?$|subscri(ber|ption)stat(us|e)|emailmarketing|"
+    r"(accepts?|receives?|wants?)(e?mail|marketing)|(mail|marketing)subscription$|marketing(contact)?status|newsletter$|gdpr"
 )
 _SAYS_WHEN_OR_HOW = re.compile(
-    r"(time|timestamp|date|ip|source|method|reason|reasonother|title|campaignid|"
+    r"^(date|time)|(time|timestamp|date|ip|source|method|reason|reasonother|title|campaignid|"
     r"(opt(ed)?(in|out)|(un)?subscribed|consented|confirmed)(at|on))$"
 )
-"""Ends of names of columns that describe a consent, and have no yes or no."""
+"""Parts of names of columns that describe a consent, and have no yes or no."""
 
 _MAY_MEAN_YES = re.compile(r"(list|email|member|contact|lead)?(status|state)")
 """Names of columns that have a consent only if their values do."""
@@ -56,6 +59,14 @@ _MAY_MEAN_YES = re.compile(r"(list|email|member|contact|lead)?(status|state)")
 _YES = frozenset(
     ("1", "true", "yes", "y", "x", "subscribed", "opted in", "opted_in", "optin", "opt-in", "marketing contact")
 )
+_NO = frozenset(
+    (
+        "unsubscribed", "opted out", "opted_out", "opted-out", "optout", "opt out", "opt-out", "do not contact",
+        "do not email", "do not mail",
+    )
+)  # fmt: skip
+"""Values that say no in a column of any name."""
+
 _MAIL_WORDS = frozenset(("subscribed", "unsubscribed", "cleaned", "non-subscribed"))
 
 
@@ -195,15 +206,18 @@ def unused_consent(source: Source, first: Batch) -> str | None:
         name = re.sub(r"[^a-z]", "", column.lower())
         place = columns.index(column) if column in columns else None
         found = {folded(row[place]) for row in first if len(row) == len(columns)} if place is not None else set()
+        yes, no = sorted(found & _YES), sorted(found & _NO)
         if _SAYS_WHEN_OR_HOW.search(name):
-            if name.startswith(("unsub", "optout", "optedout")) and not name.endswith(
-                ("reason", "reasonother", "title")
-            ):
+            if _MEANS_NO.search(name) and not name.endswith(("reason", "reasonother", "title")):
                 return f"consent=Consent(column={column!r}, yes=[''])"
         elif _MEANS_NO.search(name):
-            return f"consent=Consent(column={column!r}, no={sorted(found & _YES) or ['true']})"
-        elif _MEANS_YES.search(name) or (_MAY_MEAN_YES.fullmatch(name) and found & _MAIL_WORDS):
-            return f"consent=Consent(column={column!r}, yes={sorted(found & _YES) or ['yes']})"
+            return f"consent=Consent(column={column!r}, no={sorted({*yes, *no}) or ['true']})"
+        elif _MEANS_YES.search(name):
+            return f"consent=Consent(column={column!r}, yes={yes or ['yes']})"
+        elif _MAY_MEAN_YES.fullmatch(name) and found & _MAIL_WORDS:
+            return f"consent=Consent(column={column!r}, yes={yes or ['subscribed']})"
+        elif no:
+            return f"consent=Consent(column={column!r}, no={no})"
     return None
 
 

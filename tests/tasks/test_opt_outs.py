@@ -100,6 +100,43 @@ def test_an_export(emulator: Emulator, tmp_path: Path, run: Run, tool: str) -> N
     assert counts == [len(people), int(opted_out), int(without_address), 0]
 
 
+@pytest.mark.parametrize(
+    ("column", "values", "suggested"),
+    [
+        # When somebody opted out, in whatever part of the name.
+        ("email_opted_out_at", ["", "2024-01-01"], "yes=['']"),
+        ("Date Unsubscribed", ["", "2024-01-01"], "yes=['']"),
+        ("Last Unsubscribe Date", ["2024-01-01"], "yes=['']"),
+        # Values that say it themselves.
+        ("Mailing", ["active", "Opted out "], "no=['opted out']"),
+        ("Contact Status", ["Customer", "Do Not Contact"], "no=['do not contact']"),
+        ("Opt-out", ["opt-out", ""], "no=['opt-out']"),
+        ("Status", ["Unsubscribed"], "yes=['subscribed']"),
+        # Other names.
+        ("No Email", ["1", ""], "no=['1']"),
+        ("Email Subscription", ["Yes", "no"], "yes=['yes']"),
+        ("subscribed_flag", ["Y"], "yes=['y']"),
+        ("Receives Mail", ["x", ""], "yes=['x']"),
+        # These say nothing.
+        ("newsletter_opt_out_reason", ["too many"], ""),
+        ("subscribed_on", ["2024-01-01"], ""),
+        ("State", ["active", "CA"], ""),
+        ("Date of consent", ["2024-01-01"], ""),
+        ("subscription", ["gold"], ""),
+    ],
+)
+@pytest.mark.parametrize("start", ["", "\ufeff"])
+def test_what_looks_like_a_consent(tmp_path: Path, start: str, column: str, values: list[str], suggested: str) -> None:
+    rows = "".join(f"{value},p{number}@example.com\n" for number, value in enumerate(values))
+    (tmp_path / "people.csv").write_text(f"{start}{column},email\n{rows}")
+    given: dict[str, Any] = {"path": f"file://{tmp_path}/people.csv", "columns": {"email": "email"}}
+    operator = ObjectStorageToMailContactsOperator(task_id="t", **given, list_name="all", exact_audience=True)
+    if suggested:
+        assert f"Write consent=Consent(column={column!r}, {suggested})," in error_of(lambda: operator)
+    else:
+        assert executed(operator)["accepted"] == len(values)
+
+
 ROWS = [
     {"email": "ada@example.com", "subscribed": True, "plan": 1},
     {"email": "bob@example.com", "subscribed": False, "plan": 1},
