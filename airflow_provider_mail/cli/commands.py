@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 import yaml  # type: ignore[import-untyped]  # installed with Airflow, without stubs
 from airflow.cli.simple_table import AirflowConsole
+from pydantic import TypeAdapter, ValidationError
 
 from airflow_provider_mail._audience import people
 from airflow_provider_mail._audience.memory import Memory
 from airflow_provider_mail._audience.store import StateStore
 from airflow_provider_mail._task.storage import sql_hook
-from airflow_provider_mail.api._core.fields import without_addresses
+from airflow_provider_mail.api._core.fields import Address, address_problem, without_addresses
 from airflow_provider_mail.api.campaigns import Campaign, GetCampaigns, MailStats, MailStatus
 from airflow_provider_mail.api.errors import MailConfigError, MailError
 from airflow_provider_mail.api.flows.cancel_campaign import scheduled_campaigns
@@ -372,7 +373,13 @@ def _memory() -> Memory:
 
 
 def _email_of(args: Namespace) -> str:
-    return (sys.stdin.readline() if args.email == "-" else str(args.email)).strip()
+    email = (sys.stdin.readline() if args.email == "-" else str(args.email)).strip()
+    try:
+        TypeAdapter(Address).validate_python(email)
+    except ValidationError:
+        # Nobody is stored under it: an empty result would look as if the person were not.
+        fail(f"--email: {address_problem(email)}")
+    return email
 
 
 def _audience_store(args: Namespace) -> StateStore:

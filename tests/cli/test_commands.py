@@ -262,6 +262,30 @@ def test_the_memory_is_created_asked_and_deleted(
     assert command("memory", "expire", "--keep-days", "0.000001").out.startswith("Deleted: ")
 
 
+@pytest.mark.parametrize("words", [("memory", "why"), ("memory", "forget"), ("audience", "forget")])
+@pytest.mark.parametrize(
+    ("email", "problem"),
+    [("Ada <ada@example.com>", "a space"), ("mailto:ada@example.com", "leave out mailto:"), ("ada", ""), ("-", "")],
+)
+def test_who_is_no_address_is_not_looked_up(
+    command: Command,
+    where: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, str],
+    email: str,
+    problem: str,
+) -> None:
+    """It would look as if nothing were stored of the person."""
+    monkeypatch.setenv("AIRFLOW__MAIL__MEMORY_CONN_ID", "warehouse")
+    monkeypatch.setattr("sys.stdin", io.StringIO("'ada@example.com'\n"))
+    options = ["--sql-conn-id", where["state_conn_id"]] if words[0] == "audience" else []
+    said = command(*words, "--email", email, *options)
+    assert (said.status, said.out) == (1, "")
+    assert "--email: is not an email address" in said.err
+    assert problem in said.err
+    assert "ada@example.com" not in said.err
+
+
 def test_states_are_shown_and_deleted(command: Command, where: dict[str, str]) -> None:
     options = ["--sql-conn-id", where["state_conn_id"]]
     assert json.loads(command("audience", "status", *options, "-o", "json").out) == []
