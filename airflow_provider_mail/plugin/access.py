@@ -6,6 +6,7 @@ import datetime
 import logging
 import re
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -210,14 +211,15 @@ def waits(user: Any) -> Waits:
 
 def _wait(dag_id: str, task_id: str, run_id: str, map_index: int, trigger: Any) -> Wait:
     trigger_name = trigger.classpath.rpartition(".")[2]
-    # Of the arguments, only these two: another one may be an address.
-    arguments = trigger.kwargs
-    end = arguments.get("end_time")
-    deadline = datetime.datetime.fromtimestamp(end, datetime.UTC) if isinstance(end, int | float) else None
+    mail_name, deadline = "", None
+    # The key that encrypts arguments may have changed. Only these two are shown: another one may be an address.
+    with suppress(Exception):
+        mail_name = str(trigger.kwargs.get("mail_name") or "")
+        deadline = datetime.datetime.fromtimestamp(trigger.kwargs["end_time"], datetime.UTC)
     return Wait(
         task=(dag_id, task_id, run_id, map_index),
         until=_AWAITED.get(trigger_name, trigger_name),
-        mail_name=str(arguments.get("mail_name") or ""),
+        mail_name=mail_name,
         since=trigger.created_date,
         deadline=deadline,
     )

@@ -29,7 +29,7 @@ STALE = datetime.timedelta(days=2)
 
 STRIP_DAYS = 60
 
-_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,10 @@ class Loaded:
     lists: Sequence[Part] = ()
 
 
+_CONTACTS = "Contacts"
+"""The title of a table whose parts are lists, which may be named as days are."""
+
+
 def loads(reader: Reader) -> Sequence[Loaded]:
     loads: list[Loaded] = []
     if reader.has("loads"):
@@ -83,7 +87,8 @@ def loads(reader: Reader) -> Sequence[Loaded]:
             f"FROM {reader['loads'].spelled} ORDER BY table_name, mail_conn_id, part"
         )
         for (table, account), group in groupby(rows, lambda row: (str(row["table_name"]), str(row["mail_conn_id"]))):
-            loads.append(_loaded(_title(reader, table), table, account, list(group)))
+            title = _title(reader, table)
+            loads.append(_loaded(title, table, account, list(group), has_days=title != _CONTACTS))
     if reader.has("campaigns"):
         # These loads are not recorded: the newest row counts.
         for row in campaigns.task_loads(reader):
@@ -96,16 +101,16 @@ def loads(reader: Reader) -> Sequence[Loaded]:
 def _title(reader: Reader, table: str) -> str:
     for key, words in (
         ("campaign_stats", "Results of campaigns"), ("campaigns", "Campaigns and their schedule"),
-        ("contacts", "Contacts"), ("transactional_stats", "Results of transactional mail"), ("events", "Events"),
+        ("contacts", _CONTACTS), ("transactional_stats", "Results of transactional mail"), ("events", "Events"),
     ):  # fmt: skip
         if reader.name(key).rpartition(".")[2] == table.rpartition(".")[2]:
             return words
     return table
 
 
-def _loaded(title: str, table: str, account: str, rows: Sequence[Row]) -> Loaded:
+def _loaded(title: str, table: str, account: str, rows: Sequence[Row], *, has_days: bool) -> Loaded:
     latest = replace(_part(max(rows, key=lambda row: row["observed_at"])), name="")
-    of_days = [bool(_DAY.fullmatch(row["part"])) for row in rows]
+    of_days = [has_days and bool(_DAY.fullmatch(row["part"])) for row in rows]
     days = sorted({datetime.date.fromisoformat(row["part"]) for row in compress(rows, of_days)})
     lists = [_part(row) for row, is_day in zip(rows, of_days, strict=True) if not is_day]
     if not days:

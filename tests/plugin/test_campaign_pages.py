@@ -204,7 +204,7 @@ def test_a_csv_computes_nothing(visitor: Visitor, empty: Warehouse) -> None:
     visitor.get("campaigns?csv=nothing", status=404)
 
 
-def test_pages_lead_to_each_other(visitor: Visitor, empty: Warehouse) -> None:
+def test_pages_lead_to_each_other(visitor: Visitor, empty: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     records = [stats(f"letter {number:03}", FIRST_SENDING, 1) for number in range(120)]
     load_stats(empty, records, FIRST_SENDING, ACCOUNT)
     seen: list[str] = []
@@ -215,8 +215,16 @@ def test_pages_lead_to_each_other(visitor: Visitor, empty: Warehouse) -> None:
         following = re.search(r'<a href="([^"]+)" rel="next">', text)
         path = following[1].replace("&amp;", "&") if following else ""
     assert seen == [f"letter {number:03}" for number in range(120)]
+    assert "Choose days" not in text
     assert "There is no campaign" in visitor.get("campaigns", page="4")
-    for bad in ("0", "-1", "x", str(campaigns.MOST_PAGES + 1)):
+    most = campaigns.MOST_PAGES
+    monkeypatch.setattr(campaigns, "MOST_PAGES", 2)
+    text = visitor.get("campaigns?sort=mail_name&page=2")
+    assert "Page 2 of 2. Choose days above to see other campaigns" in Page(text).text
+    assert 'rel="next"' not in text
+    # The latest first: what no page shows is left out.
+    assert [len(names(visitor.get("campaigns", page=str(page)))) for page in (1, 2)] == [50, 50]
+    for bad in ("0", "-1", "x", str(most + 1)):
         visitor.get("campaigns", status=400, page=bad)
 
 
@@ -227,6 +235,8 @@ def test_a_campaign_and_the_median_of_earlier_ones(visitor: Visitor, filled: War
     assert "Delivered 990 99.0 %" in page.text
     assert "Opened 360 36.0 %" in page.text
     assert "Median of the 6 campaigns before it" in page.text
+    filled.execute("UPDATE mail_campaign_stats SET team_name = 'Red' WHERE mail_name = 'week-5'")
+    assert "Median of the 5 campaigns before it" in visitor.get("campaign", account=ACCOUNT, name="week-6")
     # By the sixth day: week-0 has 30.0 %, week-5 has 35.0 %; their median is between week-2 and week-3.
     assert "5 36.0 % 32.5 %" in page.text
     assert [attributes["class"] for tag, attributes in page.elements if tag == "polyline"] == ["median", "line-1"]

@@ -102,6 +102,13 @@ def test_loads_and_missing_days(visitor: Visitor, filled: Warehouse) -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["2026-03-01", "2026-02-30", "\u0662\u0660\u0662\u0666-03-01"])
+def test_a_list_may_be_named_as_a_day(visitor: Visitor, filled: Warehouse, name: str) -> None:
+    filled.execute(f"UPDATE mail_loads SET part = '{name}' WHERE part = 'Newsletter'")
+    assert f" {name} old 2026-03-11 08:00" in text_of(visitor, "loads")
+    assert "Contacts: 1 day" not in text_of(visitor, "")
+
+
 def test_loads_lead_to_the_runs_that_wrote_them(
     visitor: Visitor, filled: Warehouse, run_dag: Callable[..., RunResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -263,6 +270,12 @@ def test_no_invisible_character_is_shown(visitor: Visitor, filled: Warehouse) ->
     assert any(link.startswith("campaign?") for link in page.links())
 
 
+def test_joiners_are_shown_between_letters_of_ascii() -> None:
+    assert [render.visible(text) for text in ("a\u200db", JOINED, "\u06a9\u200d")] == [
+        "a\u2039U+200D\u203ab", JOINED, "\u06a9\u2039U+200D\u203a",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("kind", ["psycopg3", "duckdb", "mysql"])
 def test_pages_are_the_same_in_every_database(
     visitor: Visitor, filled: Warehouse, make_warehouse: Callable[..., Warehouse], kind: str
@@ -318,6 +331,11 @@ def test_waits_of_dags_that_one_may_read(
     assert re.search(r'href="/team/airflow/dags/read/runs/[^/]+/tasks/waits/mapped/1"', page)
     assert not [word for word in ("unreadable", "senders", "planted") if word in page]
     assert "planted" not in text
+    # What cannot be read hides no step: a time beyond the calendar, and arguments that another key has encrypted.
+    for arguments in (Trigger.encrypt_kwargs({"mail_name": "spring", "end_time": 1e20}), "another key"):
+        with create_session() as session:
+            session.execute(update(Trigger).values(encrypted_kwargs=arguments))
+        assert f"waits [1] of read Run: {runs['read']} the campaign has been sent" in text_of(visitor, "waits")
 
 
 def test_many_waits_of_others_hide_none(

@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 from airflow_provider_mail.webhook import commits, health
 from airflow_provider_mail.webhook.app import BODY_SECONDS, ReceiverApp
 from airflow_provider_mail.webhook.inbox import Inbox
-from airflow_provider_mail.webhook.tokens import Tokens, new_token
+from airflow_provider_mail.webhook.tokens import TokenOwner, Tokens, new_token
 from tests.support.clock import StillClock
 from tests.support.receiver import HEADERS
 from tests.support.statsd import StatsdServer
@@ -66,6 +66,18 @@ def test_who_does_not_know_the_token_learns_nothing(ready: Inbox) -> None:
 
 
 @whatever_the_database
+def test_a_push_belongs_to_the_owner_of_its_token(ready: Inbox) -> None:
+    """Of several valid tokens, whatever their order."""
+    others = [new_token(), new_token()]
+    for number, token in enumerate(others):
+        Tokens(ready, TokenOwner(f"other_{number}", "", "")).add(token)
+    with receiver(ready) as sender:
+        for token in (TOKEN, *others):
+            assert sender.request("POST", f"/{token}", b"[]").status_code == 200
+    assert [push.mail_conn_id for push in stored(ready)] == ["mail_default", "other_0", "other_1"]
+
+
+@whatever_the_database
 def test_other_requests_than_pushes_are_rejected(ready: Inbox) -> None:
     """Each with its status."""
 
@@ -87,6 +99,7 @@ def test_other_requests_than_pushes_are_rejected(ready: Inbox) -> None:
         ("POST", b"[" + b"1," * 200_000 + b"1]", {}, 400),
         ("POST", b"[" + b" " * (8 * 2**20 - 2) + b"]", {}, 200),
         ("POST", b"[" + b" " * (8 * 2**20 - 1) + b"]", {}, 413),
+        ("POST", b"[]", {"Content-Length": "9" * 5000}, 413),
     ]
     with receiver(ready) as sender:
         for method, push, headers, status in table:

@@ -18,7 +18,7 @@ from airflow_provider_mail.webhook.app import ReceiverApp
 from airflow_provider_mail.webhook.inbox import Inbox, Push
 from airflow_provider_mail.webhook.tokens import TokenOwner, Tokens, new_token
 from tests.warehouse.conftest import Warehouse
-from tests.webhook.receiving import Sender, execute
+from tests.webhook.receiving import TOKEN, Sender, execute
 
 pytestmark = pytest.mark.not_unit
 
@@ -101,8 +101,12 @@ def test_it_starts_with_a_token(
     assert error(capfd) == NO_TOKEN
     assert statuses(ReceiverApp(), "/x") == [404]
     Tokens(inbox, TokenOwner("mail_default", "", "")).add(new_token())
-    messages = [message["type"] for message in lifespan(ReceiverApp())]
+    app = ReceiverApp()
+    messages = [message["type"] for message in lifespan(app)]
     assert messages == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+    Tokens(inbox, TokenOwner("mail_default", "", "")).add(TOKEN)
+    with asyncio.Runner() as runner:
+        assert Sender(app, runner).push() == 503, "it has ended"
 
 
 RIGHTS = {
