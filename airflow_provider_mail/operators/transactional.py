@@ -380,6 +380,7 @@ class BaseSendBatchOperator(SendGuardMixin, BaseSendOperator):
     def chunks(self, context: Context, key: str) -> Iterator[Iterable[Chunk]]:
         from airflow_provider_mail._task.at_most_once import ChunkSpool
         from airflow_provider_mail._task.messages import MessageCheck, Recipients
+        from airflow_provider_mail.api._core.pacing import infrequent_gc
         from airflow_provider_mail.api.errors import MailValidationError
         from airflow_provider_mail.api.templates import find_template
         from airflow_provider_mail.api.transactional import SendBatch, cut
@@ -402,6 +403,7 @@ class BaseSendBatchOperator(SendGuardMixin, BaseSendOperator):
 
         with closing(ChunkSpool()) as spool:
             with (
+                infrequent_gc(),
                 closing(Recipients(self.on_duplicate_recipient)) as recipients,
                 self.all_messages(context) as messages,
             ):
