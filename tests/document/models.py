@@ -41,7 +41,7 @@ def _all_models() -> list[type[MailRequest[Any]]]:
 
 def _is_variant(model: type[MailRequest[Any]]) -> bool:
     """Whether it is another way to send a public request."""
-    return model.__name__.startswith("_") or any(
+    return model.__name__ not in api.__all__ or any(
         base.__name__ in api.__all__ and hasattr(base, "path") for base in model.__mro__[1:]
     )
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -56,26 +53,6 @@ def test_what_becomes_of_a_mail(native: Warehouse) -> None:
     assert verdicts(both, "new", task="v") == ["already"]
     assert memory.delete_before(2**40) >= 6
     memory.check()
-
-
-def test_other_processes_use_the_file_of_duckdb_while_a_task_sends(make_warehouse: Callable[..., Warehouse]) -> None:
-    native = make_warehouse("duckdb", stays_open=False)
-    memory = memory_in(native)
-    memory.create()
-    file = native.hook.get_connection(native.hook.get_conn_id()).host
-    code = (
-        "import duckdb, sys, time\n"
-        "while True:\n"
-        "    try:\n"
-        "        duckdb.connect(sys.argv[1]).execute('UPDATE memory SET task = task').close()\n"
-        "        break\n"
-        "    except duckdb.IOException:\n"
-        "        time.sleep(0.02)\n"
-    )
-    with memory.kept_open():
-        for person in ("a", "b"):
-            assert verdicts(memory, person) == ["new"]
-            subprocess.run([sys.executable, "-c", code, file], check=True, timeout=200)
 
 
 def test_of_several_tasks_at_once_one_mails_a_person(native: Warehouse) -> None:

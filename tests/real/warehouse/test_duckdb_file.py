@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import duckdb
 import pytest
 
 from airflow_provider_mail.warehouse.dialects.duckdb import _locks, one_process
+from tests.support.memory_parts import AudienceKey, Memory
 from tests.support.processes import FORK, PATIENCE, fork
 from tests.warehouse.conftest import Warehouse
 from tests.warehouse.tables import THINGS, thing
@@ -101,3 +103,24 @@ def test_a_file_that_another_process_has_open_is_waited_for(duck: Warehouse, mon
     assert duck.load(THINGS, [thing(THINGS, 1)]).inserted == 1
     assert leave.is_set()
     process.join(PATIENCE)
+
+
+def change(path: str) -> None:
+    while True:
+        try:
+            with duckdb.connect(path) as connection:
+                connection.execute("UPDATE memory SET task = task")
+            return
+        except duckdb.IOException:
+            time.sleep(0.02)
+
+
+def test_another_process_can_use_the_file_while_a_task_sends(duck: Warehouse) -> None:
+    memory = Memory(duck.hook, "memory", AudienceKey(["a secret"]))
+    memory.create()
+    with memory.kept_open():
+        for person in ("a", "b"):
+            assert memory.reserve([(person, "k")], task="t")[0][0] == "new"
+            process = fork(change, duck.hook.get_connection("warehouse").host)
+            process.join(PATIENCE)
+            assert process.exitcode == 0
