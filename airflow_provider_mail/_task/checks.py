@@ -380,7 +380,7 @@ def is_empty(value: Any) -> bool:
     return value is None or (isinstance(value, str | list | tuple | Mapping) and not value)
 
 
-def unwrap(operator: Any, value: Any, context: Any) -> Any:
+def unwrap(value: Any) -> Any:
     """Return the value of a template field, redacted or not."""
     return value.value if isinstance(value, RedactedValue) else value
 

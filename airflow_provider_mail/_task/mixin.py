@@ -208,14 +208,14 @@ class MailTaskMixin(RenderingMixin):
         mark_expanded(partial)  # it is replaced
         return CheckedPartial(operator_class=partial.operator_class, kwargs=partial.kwargs, params=partial.params)
 
-    def request_fields(self, model: type[RequestModel], context: Context) -> dict[str, Any]:
+    def request_fields(self, model: type[RequestModel]) -> dict[str, Any]:
         """Return the arguments for which a request has fields, by name.
 
         A flag that is off and empty text for an optional field are left out of the request. A text that recipients see
         is never left out: ``allow_blank`` permits empty text.
         """
         names = [name for name in self._arguments if name in model.model_fields]
-        values = {name: unwrap(self, getattr(self, name), context) for name in names}
+        values = {name: unwrap(getattr(self, name)) for name in names}
         if values.get("attachment") is not None:
             from airflow_provider_mail._task.storage import attachment
 
@@ -226,7 +226,7 @@ class MailTaskMixin(RenderingMixin):
             for name, value in values.items()
         }
 
-    def build_request(self, model: type[P], context: Context, **fields: Any) -> P:
+    def build_request(self, model: type[P], **fields: Any) -> P:
         """Build the request from the arguments.
 
         :param fields: fields that are not arguments, or whose values differ from the arguments.
@@ -234,9 +234,9 @@ class MailTaskMixin(RenderingMixin):
         """
         if self.sandbox_mode and "sandbox_mode" not in model.model_fields:
             raise MailValidationError(f"sandbox_mode: {model.__name__} has no sandboxMode: nothing was sent")
-        blank = self.blank_arguments(context)
+        blank = self.blank_arguments()
         try:
-            request = model(**self.request_fields(model, context) | fields)
+            request = model(**self.request_fields(model) | fields)
         except MailValidationError as error:
             message = f"{blank}. {str(error).removeprefix(f'{model.__name__}: ')}" if blank else str(error)
             raise MailValidationError(message, operation=error.operation) from None
@@ -244,13 +244,13 @@ class MailTaskMixin(RenderingMixin):
             raise MailValidationError(blank)
         return request
 
-    def blank_arguments(self, context: Context) -> str:
+    def blank_arguments(self) -> str:
         """Return the problems of arguments that recipients would see and that render to nothing; empty without any."""
         if "allow_blank" not in self._arguments or self.allow_blank or getattr(self, "only_save", False):
             return ""
         problems = {name: "is missing" for name in self.required_texts if name not in self._written}
         for name, written in self._written.items():
-            blank = dict(newly_blank(name, written, unwrap(self, getattr(self, name), context)))
+            blank = dict(newly_blank(name, written, unwrap(getattr(self, name))))
             if not blank and name in self._incomplete:
                 blank = {name: INCOMPLETE}
             problems |= blank

@@ -125,13 +125,17 @@ def not_text(name: str, value: Any) -> str:
     return f"text is needed, not {type(value).__name__}: put it in quotation marks, or convert it with str()"
 
 
-def rows_problem(argument: str, value: object) -> str:
-    """Describe how to write an argument that takes rows."""
-    return (
-        f"{argument}: a list of {'rows' if argument == 'contacts' else 'dictionaries'} is needed, not "
-        f"{type(value).__name__}. For the output of another task write {argument}=task.output; a template renders it "
-        "as text"
-    )
+def given_rows(argument: str, value: Any) -> Any:
+    """Return the rows that an argument has, or that its function returns.
+
+    :raises AirflowFailException: they are no rows.
+    """
+    from airflow_provider_mail.version_compat import AirflowFailException
+
+    rows = value() if callable(value) else value
+    if problem := _rows(argument, rows):
+        raise AirflowFailException(f"{argument}: {problem}")
+    return rows
 
 
 def list_names(argument: str, value: Any) -> list[str] | None:
@@ -349,7 +353,10 @@ def _rows(name: str, value: Any) -> str | None:
         return f"item 0 must be a dictionary such as {example}, not text"
     if callable(value) or (isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)):
         return None
-    return rows_problem(name, value).removeprefix(f"{name}: ")
+    return (
+        f"a list of {'rows' if name == 'contacts' else 'dictionaries'} is needed, not {type(value).__name__}. For the "
+        f"output of another task write {name}=task.output; a template renders it as text"
+    )
 
 
 def _import(name: str, value: Any) -> str | None:

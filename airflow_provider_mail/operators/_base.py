@@ -96,41 +96,40 @@ class BaseCampaignOperator(BaseMailOperator):
 
         if unknown := sorted(set(self.ignore_differences) - CreateCampaign.model_fields.keys()):
             raise AirflowFailException(f"ignore_differences: there is no field {', '.join(unknown)}")
-        fields: dict[str, Any] = dict(self.lists(context))
+        fields: dict[str, Any] = dict(self.lists())
         if self.mail_name is None:
             # The lists of another try, or of another position in a mapped list, are the same audience.
             lists_key = str([sorted(map(without_time, names or ())) for names in fields.values()])
             item = hashlib.sha256(lists_key.encode()).hexdigest()[:12]
             fields["mail_name"] = task_instance_name(context, MAX_MAIL_NAME_BYTES, item)
-        return self.build_request(CreateCampaign, context, **fields)
+        return self.build_request(CreateCampaign, **fields)
 
-    def lists(self, context: Context) -> dict[str, list[str] | None]:
+    def lists(self) -> dict[str, list[str] | None]:
         """Return the lists of the campaign by field, those of the audience included."""
         lists = {
-            name: list_names(name, unwrap(self, getattr(self, name), context))
-            for name in ("send_list_names", "repel_list_names")
+            name: list_names(name, unwrap(getattr(self, name))) for name in ("send_list_names", "repel_list_names")
         }
-        if (audience := unwrap(self, self.audience, context)) is not None:
+        if (audience := unwrap(self.audience)) is not None:
             for name, names in audience_lists(audience).items():
                 lists[name] = [*names, *(lists[name] or ())] or None
         return lists
 
-    def check_lists(self, client: Client, context: Context) -> None:
+    def check_lists(self, client: Client) -> None:
         """Check that the lists have the people whom the import returned, and nobody else.
 
         :raises AirflowFailException: see `list_problem`.
         """
-        if problem := self.list_problem(client, context):
+        if problem := self.list_problem(client):
             raise AirflowFailException(f"{problem}. Nothing was sent")
 
-    def list_problem(self, client: Client, context: Context) -> str:
+    def list_problem(self, client: Client) -> str:
         """Return which list was changed after the import, or is named though it is an audience's; or empty text."""
         from airflow_provider_mail._config import name_prefix
         from airflow_provider_mail.api.flows.audience import check_lists, named_audiences
 
         totals: dict[str, int] = {}
         modified: dict[str, str] = {}
-        for result in self._audience_results(context):
+        for result in self._audience_results():
             totals.update(result.get("totals") or {})
             modified.update(result.get("modified") or {})
         if totals and (problem := check_lists(client, totals, modified)):
@@ -138,16 +137,16 @@ class BaseCampaignOperator(BaseMailOperator):
                 f"audience: {problem}. It was changed after the import: its people are not those of this run. Clear "
                 "the import, then this task"
             )
-        names = list_names("send_list_names", unwrap(self, self.send_list_names, context))
+        names = list_names("send_list_names", unwrap(self.send_list_names))
         return named_audiences(client, names or (), prefix=name_prefix())
 
-    def _audience_results(self, context: Context) -> Sequence[Mapping[str, Any]]:
-        audience = unwrap(self, self.audience, context)
+    def _audience_results(self) -> Sequence[Mapping[str, Any]]:
+        audience = unwrap(self.audience)
         return [audience] if isinstance(audience, Mapping) else audience or ()
 
-    def is_audience_in_sandbox(self, context: Context) -> bool:
+    def is_audience_in_sandbox(self) -> bool:
         """Return whether an import of the audience ran in sandbox mode, which makes no list."""
-        return any(result.get("sandbox") for result in self._audience_results(context))
+        return any(result.get("sandbox") for result in self._audience_results())
 
     def not_older_than(self, context: Context) -> datetime | None:
         """Return the earliest send time of a campaign that may be this run's own; ``None`` if it may adopt any."""
@@ -198,19 +197,29 @@ class BaseNamedOperator(BaseMailOperator):
     thing: ClassVar[str]
     """The kind of resource, for the log."""
 
+    operation: ClassVar[str]
+    """The request, by its name in ``airflow_provider_mail.api``."""
+
     identified_by: ClassVar[tuple[str, ...]]
     """The arguments that the result and the log show; empty if the name is a person's address."""
 
     done: ClassVar[str]
     """The participle for the log, such as ``deleted``; also the key of the result that shows whether it was done."""
 
+    def operation_request(self) -> MailRequest[Any]:
+        """Build the request from the arguments."""
+        from airflow_provider_mail import api
+
+        request: MailRequest[Any] = self.build_request(getattr(api, self.operation))
+        return request
+
     @abstractmethod
-    def change(self, client: Client, context: Context) -> bool:
+    def change(self, client: Client) -> bool:
         """Create or remove the resource; return whether there was something to do."""
 
     def execute(self, context: Context) -> dict[str, Any]:
         with self.mail_errors():
-            changed = self.change(self.hook.get_conn(), context)
+            changed = self.change(self.hook.get_conn())
             sandbox = self.sandbox_mode or self.hook.config.sandbox
         identity = {name: str(getattr(self, name)) for name in self.identified_by}
         name_text = " ".join([self.thing, *map(repr, identity.values())])
@@ -229,14 +238,10 @@ class BaseCreateOperator(BaseNamedOperator):
 
     done = "created"
 
-    @abstractmethod
-    def creation(self, context: Context) -> MailRequest[Any]:
-        """Build the request that creates the resource."""
-
-    def change(self, client: Client, context: Context) -> bool:
+    def change(self, client: Client) -> bool:
         from airflow_provider_mail.api.flows.create_once import create
 
-        return create(client, self.creation(context))
+        return create(client, self.operation_request())
 
 
 class BaseDeleteOperator(BaseNamedOperator):
@@ -245,11 +250,7 @@ class BaseDeleteOperator(BaseNamedOperator):
     done = "deleted"
     ignore_if_missing: bool
 
-    @abstractmethod
-    def deletion(self, context: Context) -> MailRequest[Any]:
-        """Build the request that deletes the resource."""
-
-    def change(self, client: Client, context: Context) -> bool:
+    def change(self, client: Client) -> bool:
         from airflow_provider_mail.api.flows.create_once import delete
 
-        return delete(client, self.deletion(context), missing_ok=self.ignore_if_missing)
+        return delete(client, self.operation_request(), missing_ok=self.ignore_if_missing)

@@ -107,7 +107,7 @@ class BaseContactImportOperator(MailLineage, SendGuardMixin, BaseInterruptibleOp
             raise argument_error(problem, mapped=mapped)
 
     @abstractmethod
-    def source(self, context: Context) -> AbstractContextManager[Source]:
+    def source(self) -> AbstractContextManager[Source]:
         """Open the rows."""
 
     def reject_place(self, row_number: int) -> tuple[str | None, int]:
@@ -173,7 +173,7 @@ class BaseContactImportOperator(MailLineage, SendGuardMixin, BaseInterruptibleOp
             sandbox = audience.sandbox
             with progress.recorded(import_id, spool, sandbox=sandbox):
                 try:
-                    with audience.running(), self.source(context) as source:
+                    with audience.running(), self.source() as source:
                         self._import(source, spool, audience, progress, checkpoint)
                 except BaseException:
                     self._rescue_rejects(spool, import_id)

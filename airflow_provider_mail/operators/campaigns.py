@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail._audience.memory import Cap, Memory
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail.api._core.requests import Client
-    from airflow_provider_mail.api.campaigns import CreateCampaign, DeleteCampaign
+    from airflow_provider_mail.api.campaigns import CreateCampaign
     from airflow_provider_mail.api.flows.create_once import Creation
     from airflow_provider_mail.api.flows.waits import CampaignWait, PollDecision, PollErrorBudget, PollResult
     from airflow_provider_mail.send_window import SendWindow
@@ -204,12 +204,12 @@ class MailCreateCampaignOperator(MailLineage, SendGuardMixin, WaitingMixin, Base
             request = self.request(context)
             request = request.model_copy(update={"send_date": self.fit_window(request.send_date, context)})
             sandbox = self.sandbox_mode or self.hook.config.sandbox
-            if sandbox and self.is_audience_in_sandbox(context):
+            if sandbox and self.is_audience_in_sandbox():
                 self.log.info("Sandbox: the lists of the audience were not made; the service checks the rest.")
                 request = request.model_copy(
                     update={"only_save": True, "send_list_names": None, "repel_list_names": None}
                 )
-            memory, imports = self._remembered(sandbox, context)
+            memory, imports = self._remembered(sandbox)
             if memory is not None and request.send_date is not None:
                 memory.schedule(imports, at=int(request.send_date.timestamp()))
             creation = self._create(request, sandbox, context)
@@ -225,7 +225,7 @@ class MailCreateCampaignOperator(MailLineage, SendGuardMixin, WaitingMixin, Base
             self.log.info("Campaign %r created (guid %s).", creation.mail_name, creation.guid)
         if creation.adopted or not sandbox:
             push_campaign_link(self, context, creation.mail_name, creation.guid)
-            self._note_lineage(context)
+            self._note_lineage()
         if creation.mail_status == MailStatus.FAILED:
             raise AirflowFailException(
                 f"campaign {creation.mail_name!r} exists, and the service reports that it failed (mailStatus 4). Look "
@@ -243,9 +243,9 @@ class MailCreateCampaignOperator(MailLineage, SendGuardMixin, WaitingMixin, Base
         self._mark_sent(context)
         return {**result, "mail_stats": stats}
 
-    def _remembered(self, sandbox: bool, context: Context) -> tuple[Memory | None, dict[str, Cap | None]]:
+    def _remembered(self, sandbox: bool) -> tuple[Memory | None, dict[str, Cap | None]]:
         """Return the memory, and the imports that have reserved mails, with their caps; ``None`` if none has."""
-        results = [result for result in self._audience_results(context) if result.get("memory_tasks")]
+        results = [result for result in self._audience_results() if result.get("memory_tasks")]
         if sandbox or self.only_save or not results:
             return None, {}
         from airflow_provider_mail._audience.memory import Cap, Memory
@@ -261,11 +261,11 @@ class MailCreateCampaignOperator(MailLineage, SendGuardMixin, WaitingMixin, Base
         """Read the trigger's event, and the created campaign from XCom."""
         stats = self.end_deferral(event)
         self._mark_sent(context)
-        self._note_lineage(context)
+        self._note_lineage()
         return {**self._pushed(context), "mail_stats": stats}
 
-    def _note_lineage(self, context: Context) -> None:
-        for name in self.lists(context)["send_list_names"] or ():
+    def _note_lineage(self) -> None:
+        for name in self.lists()["send_list_names"] or ():
             self.moved(f"lists/{name}", "campaigns")
 
     def _pushed(self, context: Context) -> dict[str, Any]:
@@ -307,7 +307,7 @@ class MailCreateCampaignOperator(MailLineage, SendGuardMixin, WaitingMixin, Base
                     allow_past_send_date=self.allow_past_send_date or bool(self.send_window and not self.send_date),
                     not_older_than=self.not_older_than(context),
                     caps=None if sandbox else self.hook.caps,
-                    check_lists=lambda client: self.check_lists(client, context),
+                    check_lists=self.check_lists,
                 )
             self.check_kill(request.mail_name, context)
             return creation
@@ -478,13 +478,13 @@ class MailCancelCampaignOperator(BaseNamedOperator):
         super().__init__(**kwargs)
         self.set_arguments(**locals())
 
-    def change(self, client: Client, context: Context) -> bool:
+    def change(self, client: Client) -> bool:
         from airflow_provider_mail.api.campaigns import CancelCampaign
         from airflow_provider_mail.api.flows.cancel_campaign import end_campaign
 
         return end_campaign(
             client,
-            self.build_request(CancelCampaign, context),
+            self.build_request(CancelCampaign),
             missing_ok=self.ignore_if_missing,
             ignore_draft=self.ignore_draft,
         )
@@ -507,6 +507,7 @@ class MailDeleteCampaignOperator(BaseDeleteOperator):
     :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 
+    operation = "DeleteCampaign"
     thing = "campaign"
     identified_by = ("mail_name",)
 
@@ -521,8 +522,3 @@ class MailDeleteCampaignOperator(BaseDeleteOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.set_arguments(**locals())
-
-    def deletion(self, context: Context) -> DeleteCampaign:
-        from airflow_provider_mail.api.campaigns import DeleteCampaign
-
-        return self.build_request(DeleteCampaign, context)

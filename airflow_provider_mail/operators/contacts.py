@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, Unpack
 
 from airflow_provider_mail._task.checks import RedactedField, unwrap
 from airflow_provider_mail._task.mixin import OnEmpty, Templated
-from airflow_provider_mail._task.rules import rows_problem, text
+from airflow_provider_mail._task.rules import given_rows, text
 from airflow_provider_mail.operators._base import BaseMailOperator, BaseNamedOperator
 from airflow_provider_mail.operators._contact_import import (
     PROPERTIES,
@@ -133,11 +133,11 @@ class MailImportContactsOperator(BaseContactImportOperator):
         self.set_arguments(**locals())
 
     @contextmanager
-    def source(self, context: Context) -> Iterator[Source]:
+    def source(self) -> Iterator[Source]:
         from airflow_provider_mail._task.import_rows import Source
         from airflow_provider_mail.warehouse.rows import batched
 
-        contacts = self._rows(context)
+        contacts: Rows = given_rows("contacts", unwrap(self.contacts))
         rows = iter(contacts)
         first = next(rows, None)
         if first is None:
@@ -149,14 +149,6 @@ class MailImportContactsOperator(BaseContactImportOperator):
         in_order = values(chain([first], rows), names, self.columns is None)
         all_names = list(first) if isinstance(first, Mapping) else ()
         yield Source(names, batched(in_order, self.chunk_size), total, all_names)
-
-    def _rows(self, context: Context) -> Rows:
-        rows = unwrap(self, self.contacts, context)
-        if callable(rows):
-            rows = rows()
-        if isinstance(rows, str | bytes | Mapping) or not isinstance(rows, Iterable):
-            raise AirflowFailException(rows_problem("contacts", rows))
-        return rows
 
     def _names(self, first: Mapping[str, Any] | Sequence[Any]) -> list[str]:
         if isinstance(first, Mapping):
@@ -242,7 +234,7 @@ class MailUpsertContactOperator(BaseMailOperator):
         from airflow_provider_mail.api.contacts import UpsertContact
 
         with self.mail_errors():
-            fields = self.request_fields(UpsertContact, context) | {"email": unwrap(self, self.contact_email, context)}
+            fields = self.request_fields(UpsertContact) | {"email": unwrap(self.contact_email)}
             # The template of a missing value renders as empty text.
             self.hook.send(UpsertContact(**{name: value or None for name, value in fields.items()}))
             sandbox = self.sandbox_mode or self.hook.config.sandbox
@@ -302,19 +294,19 @@ class MailDeleteContactOperator(BaseNamedOperator):
         super().__init__(**kwargs)
         self.set_arguments(**locals())
 
-    def _deletions(self, context: Context) -> list[DeleteContact]:
+    def _deletions(self) -> list[DeleteContact]:
         # A lookup finds one spelling, and a person may have been imported with several.
         from airflow_provider_mail.api._core.fields import spellings
         from airflow_provider_mail.api.contacts import DeleteContact
 
-        request = self.build_request(DeleteContact, context, email=unwrap(self, self.contact_email, context))
+        request = self.build_request(DeleteContact, email=unwrap(self.contact_email))
         return [request.model_copy(update={"email": email}) for email in spellings(request.email)]
 
-    def change(self, client: Client, context: Context) -> bool:
+    def change(self, client: Client) -> bool:
         from airflow_provider_mail.api.flows.create_once import delete
 
         existed = False
-        requests = self._deletions(context)
+        requests = self._deletions()
         for request in requests:
             missing_ok = self.ignore_if_missing or existed or request is not requests[-1]
             existed = delete(client, request, missing_ok=missing_ok) or existed
@@ -324,7 +316,7 @@ class MailDeleteContactOperator(BaseNamedOperator):
         """Delete the contact, verify that the service no longer knows it, and let the audiences forget the person."""
         result = super().execute(context)
         with self.mail_errors():
-            deletions = self._deletions(context)
+            deletions = self._deletions()
             gone = not any(request.exists(self.hook.get_conn()) for request in deletions)
             audiences = [] if result["sandbox"] else self._forget(deletions[0].email)
         if not gone and not result["sandbox"]:

@@ -8,10 +8,7 @@ from airflow_provider_mail._task.mixin import Templated
 from airflow_provider_mail.operators._base import BaseCreateOperator, BaseDeleteOperator
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
-
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
-    from airflow_provider_mail.api.lists import AddList, DeleteList
 
 __all__ = ["MailCreateListOperator", "MailDeleteListOperator"]
 
@@ -35,6 +32,7 @@ class MailCreateListOperator(BaseCreateOperator):
     :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 
+    operation = "AddList"
     thing = "list"
     identified_by = ("list_name",)
 
@@ -49,11 +47,6 @@ class MailCreateListOperator(BaseCreateOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.set_arguments(**locals())
-
-    def creation(self, context: Context) -> AddList:
-        from airflow_provider_mail.api.lists import AddList
-
-        return self.build_request(AddList, context)
 
 
 class MailDeleteListOperator(BaseDeleteOperator):
@@ -73,6 +66,7 @@ class MailDeleteListOperator(BaseDeleteOperator):
     :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 
+    operation = "DeleteList"
     thing = "list"
     identified_by = ("list_name",)
 
@@ -87,8 +81,3 @@ class MailDeleteListOperator(BaseDeleteOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.set_arguments(**locals())
-
-    def deletion(self, context: Context) -> DeleteList:
-        from airflow_provider_mail.api.lists import DeleteList
-
-        return self.build_request(DeleteList, context)

@@ -149,12 +149,12 @@ class MailPreflightOperator(BaseCampaignOperator):
             report: Report = preflight(
                 self.hook.get_conn(),
                 request,
-                self._rules(context),
+                self._rules(),
                 ignore=self.ignore_differences,
                 allow_past_send_date=self.allow_past_send_date,
                 not_older_than=self.not_older_than(context),
                 caps=self.hook.caps,
-                list_problem=lambda client: self.list_problem(client, context),
+                list_problem=self.list_problem,
             )
         sender = [request.sender_mail]
         findings = [asdict(finding) | {"text": without_addresses(finding.text, sender)} for finding in report.findings]
@@ -183,9 +183,7 @@ class MailPreflightOperator(BaseCampaignOperator):
         """The tags that the service fills, according to the connection."""
         return self.hook.service_tags
 
-    def _rules(self, context: Context) -> PreflightRules:
+    def _rules(self) -> PreflightRules:
         from airflow_provider_mail.api.flows.preflight import PreflightRules
 
-        return PreflightRules(
-            **{field.name: unwrap(self, getattr(self, field.name), context) for field in fields(PreflightRules)}
-        )
+        return PreflightRules(**{field.name: unwrap(getattr(self, field.name)) for field in fields(PreflightRules)})

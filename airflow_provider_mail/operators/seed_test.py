@@ -133,13 +133,13 @@ class MailSendTestOperator(MailCreateCampaignOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Check the size of the lists, and send the campaign."""
         with self.mail_errors():
-            self._check_size(context)
+            self._check_size()
         return super().execute(context)
 
-    def _check_size(self, context: Context) -> None:
+    def _check_size(self) -> None:
         from airflow_provider_mail.api.flows.campaign_checks import list_sizes
 
-        names = list_names("seed_list_names", unwrap(self, self.seed_list_names, context)) or []
+        names = list_names("seed_list_names", unwrap(self.seed_list_names)) or []
         size = list_sizes(self.hook.get_conn(), names)
         if size is None or size > self.max_seeds:
             counted = "an unknown number of" if size is None else f"{size:,}"

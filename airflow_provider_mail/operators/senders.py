@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
-    from airflow_provider_mail.api.senders import AddSender, DeleteSender
+    from airflow_provider_mail.api.senders import AddSender
 
 __all__ = ["MailAddSenderOperator", "MailDeleteSenderOperator", "MailVerifySenderOperator"]
 
@@ -49,10 +49,10 @@ class MailAddSenderOperator(BaseCreateOperator):
         super().__init__(**kwargs)
         self.set_arguments(**locals())
 
-    def creation(self, context: Context) -> AddSender:
+    def operation_request(self) -> AddSender:
         from airflow_provider_mail.api.senders import AddSender
 
-        return self.build_request(AddSender, context, sender_type=str(self.sender_type))
+        return self.build_request(AddSender, sender_type=str(self.sender_type))
 
 
 class MailVerifySenderOperator(BaseMailOperator):
@@ -94,7 +94,7 @@ class MailVerifySenderOperator(BaseMailOperator):
         from airflow_provider_mail.api.senders import VerifySender, failed_checks
 
         with self.mail_errors():
-            response = self.hook.send(self.build_request(VerifySender, context))
+            response = self.hook.send(self.build_request(VerifySender))
         checks: dict[str, bool] = response.model_dump(exclude={"code", "message"})
         failed = failed_checks(checks)
         if response.valid and not failed:
@@ -127,6 +127,7 @@ class MailDeleteSenderOperator(BaseDeleteOperator):
     :param sandbox_mode: let the service check the request and change nothing. Default: false.
     """
 
+    operation = "DeleteSender"
     thing = "sender"
     identified_by = ("sender_email",)
 
@@ -141,8 +142,3 @@ class MailDeleteSenderOperator(BaseDeleteOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.set_arguments(**locals())
-
-    def deletion(self, context: Context) -> DeleteSender:
-        from airflow_provider_mail.api.senders import DeleteSender
-
-        return self.build_request(DeleteSender, context)

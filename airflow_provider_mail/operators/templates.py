@@ -8,11 +8,8 @@ from airflow_provider_mail._task.mixin import Templated
 from airflow_provider_mail.operators._base import BaseCreateOperator, BaseDeleteOperator
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
-
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail.api._core.requests import Client
-    from airflow_provider_mail.api.templates import AddTemplate, DeleteTemplate
 
 __all__ = ["MailCreateTemplateOperator", "MailDeleteTemplateOperator"]
 
@@ -46,6 +43,7 @@ class MailCreateTemplateOperator(BaseCreateOperator):
     """
 
     template_fields_renderers = {"template_content": "html"}  # noqa: RUF012 - Airflow's own attribute
+    operation = "AddTemplate"
     thing = "template"
     identified_by = ("template_name",)
     required_texts = ("template_subject", "template_content")
@@ -67,19 +65,14 @@ class MailCreateTemplateOperator(BaseCreateOperator):
         super().__init__(**kwargs)
         self.set_arguments(**locals())
 
-    def creation(self, context: Context) -> AddTemplate:
-        from airflow_provider_mail.api.templates import AddTemplate
-
-        return self.build_request(AddTemplate, context)
-
-    def change(self, client: Client, context: Context) -> bool:
+    def change(self, client: Client) -> bool:
         from airflow_provider_mail.api.flows.create_once import create
         from airflow_provider_mail.api.templates import DeleteTemplate
 
         return create(
             client,
-            self.creation(context),
-            replace=self.build_request(DeleteTemplate, context) if self.replace else None,
+            self.operation_request(),
+            replace=self.build_request(DeleteTemplate) if self.replace else None,
             advice="set replace=True to store this one in its place, or choose another template_name",
         )
 
@@ -104,6 +97,7 @@ class MailDeleteTemplateOperator(BaseDeleteOperator):
         false.
     """
 
+    operation = "DeleteTemplate"
     thing = "template"
     identified_by = ("template_name",)
 
@@ -118,8 +112,3 @@ class MailDeleteTemplateOperator(BaseDeleteOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.set_arguments(**locals())
-
-    def deletion(self, context: Context) -> DeleteTemplate:
-        from airflow_provider_mail.api.templates import DeleteTemplate
-
-        return self.build_request(DeleteTemplate, context)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, Unpack
 
 from airflow_provider_mail._task.checks import RedactedField, unwrap
 from airflow_provider_mail._task.mixin import OnEmpty, SendGuardMixin, Templated, mailing_name, task_instance_name
-from airflow_provider_mail._task.rules import rows_problem
+from airflow_provider_mail._task.rules import given_rows
 from airflow_provider_mail.operators._base import BaseInterruptibleOperator
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException, AirflowSkipException
 
@@ -215,11 +215,11 @@ class BaseSendOperator(BaseInterruptibleOperator):
         if self.on_empty == "skip":
             raise AirflowSkipException(message)
 
-    def tags_of_the_service(self, context: Context) -> frozenset[str]:
+    def tags_of_the_service(self) -> frozenset[str]:
         """Return the tags that the service fills, according to the connection and the argument."""
         from airflow_provider_mail.api._core.fields import tag_names
 
-        return self.hook.service_tags | tag_names(unwrap(self, self.service_tags, context))
+        return self.hook.service_tags | tag_names(unwrap(self.service_tags))
 
     def report_unfilled(self, problem: str, advice: str) -> None:
         """Fail or warn because tags have no value.
@@ -238,16 +238,16 @@ class BaseSendOperator(BaseInterruptibleOperator):
         if problem:
             self.log.warning("%s: mailed as they are unless the service fills them.", problem)
 
-    def one_message(self, context: Context, to: Sequence[Mapping[str, Any]], **fields: Any) -> SendMail | SendBatch:
+    def one_message(self, to: Sequence[Mapping[str, Any]], **fields: Any) -> SendMail | SendBatch:
         """Build the request of one message; several recipients share it."""
         from airflow_provider_mail.api.transactional import SendBatch, SendMail
 
         if len(to) == 1:
-            return self.build_request(SendMail, context, to=to[0], **fields)
+            return self.build_request(SendMail, to=to[0], **fields)
         # Only the batch form accepts several recipients; within one version they share the message.
-        return self.build_request(SendBatch, context, message_versions=[{"to": to}], **fields)
+        return self.build_request(SendBatch, message_versions=[{"to": to}], **fields)
 
-    def check_tags(self, context: Context, **texts: str | None) -> None:
+    def check_tags(self, **texts: str | None) -> None:
         """Fail or warn because a single message has tags, for which it has no values.
 
         :param texts: by field.
@@ -255,7 +255,7 @@ class BaseSendOperator(BaseInterruptibleOperator):
         from airflow_provider_mail.api._core.fields import tags_of
 
         tags = [(name, tag) for name, text in texts.items() for tag in tags_of(text)]
-        known = self.tags_of_the_service(context) if tags else ()
+        known = self.tags_of_the_service() if tags else ()
         problems = [
             f"{name}: {{{{{tag}}}}} has no value: a single message has none for tags"
             for name, tag in tags
@@ -355,9 +355,9 @@ class MailSendOperator(BaseSendOperator):
     def chunks(self, context: Context, key: str) -> AbstractContextManager[Iterable[Chunk]]:
         from airflow_provider_mail.api.transactional import Chunk, recipients_of
 
-        to = recipients_of("to", unwrap(self, self.to, context))
-        request = self.one_message(context, to, send_date=self.send_date or None)
-        self.check_tags(context, subject=request.subject, content=request.content)
+        to = recipients_of("to", unwrap(self.to))
+        request = self.one_message(to, send_date=self.send_date or None)
+        self.check_tags(subject=request.subject, content=request.content)
         return nullcontext([Chunk.of(0, request, len(to), "" if self.unique_msg_id else key)])
 
 
@@ -373,7 +373,7 @@ class BaseSendBatchOperator(SendGuardMixin, BaseSendOperator):
     _duplicates = 0
 
     @abstractmethod
-    def all_messages(self, context: Context) -> AbstractContextManager[Iterable[Mapping[str, Any]]]:
+    def all_messages(self) -> AbstractContextManager[Iterable[Mapping[str, Any]]]:
         """Open the messages, in the form of ``MailSendBatchOperator``; they are iterated once."""
 
     @contextmanager
@@ -385,15 +385,15 @@ class BaseSendBatchOperator(SendGuardMixin, BaseSendOperator):
         from airflow_provider_mail.api.templates import find_template
         from airflow_provider_mail.api.transactional import SendBatch, cut
 
-        if blank := self.blank_arguments(context):
+        if blank := self.blank_arguments():
             raise MailValidationError(blank)
-        common = self.request_fields(SendBatch, context)
-        common |= {"send_date": self.fitted_send_date(context), "params": unwrap(self, self.mail_params, context)}
+        common = self.request_fields(SendBatch)
+        common |= {"send_date": self.fitted_send_date(context), "params": unwrap(self.mail_params)}
         check = MessageCheck(
             common,
             things=self.things,
             allow_blank=self.allow_blank,
-            service_tags=lambda: self.tags_of_the_service(context),
+            service_tags=self.tags_of_the_service,
             find_template=lambda name: find_template(self.hook.get_conn(), name),
         )
 
@@ -405,7 +405,7 @@ class BaseSendBatchOperator(SendGuardMixin, BaseSendOperator):
             with (
                 infrequent_gc(),
                 closing(Recipients(self.on_duplicate_recipient)) as recipients,
-                self.all_messages(context) as messages,
+                self.all_messages() as messages,
             ):
                 for chunk in cut(common, messages, key=key, versions=self.versions_per_request, prepare=checked):
                     spool.add(chunk)
@@ -525,10 +525,5 @@ class MailSendBatchOperator(BaseSendBatchOperator):
         super().__init__(**kwargs)
         self.set_arguments(**locals())
 
-    def all_messages(self, context: Context) -> AbstractContextManager[Iterable[Mapping[str, Any]]]:
-        messages = unwrap(self, self.messages, context)
-        if callable(messages):
-            messages = messages()
-        if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
-            raise AirflowFailException(rows_problem("messages", messages))
-        return nullcontext(messages)
+    def all_messages(self) -> AbstractContextManager[Iterable[Mapping[str, Any]]]:
+        return nullcontext(given_rows("messages", unwrap(self.messages)))

@@ -68,12 +68,10 @@ class MailSaveWebhookOperator(BaseMailOperator):
         """Read the configuration, save the fields that differ, and read it again."""
         from airflow_provider_mail.api.webhooks import SaveWebhook, configure_webhook
 
-        urls = unwrap(self, self.trans_callback_url_extra, context)
+        urls = unwrap(self.trans_callback_url_extra)
         extra = None if urls is None else [{"sender": sender, "url": url} for sender, url in urls.items()]
         with self.mail_errors():
-            request = self.build_request(
-                SaveWebhook, context, trans_callback_url_extra=extra, trans_enable=self.trans_enable
-            )
+            request = self.build_request(SaveWebhook, trans_callback_url_extra=extra, trans_enable=self.trans_enable)
             changed = configure_webhook(self.hook.get_conn(), request)
         self.log.info("%s.", f"Saved: {', '.join(changed)}" if changed else "Nothing to do")
         return {"changed": changed}

@@ -18,7 +18,7 @@ from airflow_provider_mail.operators._contact_import import (
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context, ObjectStoragePath
+    from airflow.sdk import ObjectStoragePath
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail._task.import_rows import Source
@@ -134,7 +134,7 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
         self.set_arguments(**locals())
 
     @contextmanager
-    def source(self, context: Context) -> Iterator[Source]:
+    def source(self) -> Iterator[Source]:
         from airflow_provider_mail._task.import_rows import Source
         from airflow_provider_mail._task.source_files import SourceFiles
         from airflow_provider_mail._task.storage import storage_path

@@ -23,7 +23,7 @@ from airflow_provider_mail.operators.transactional import (
 )
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context, ObjectStoragePath
+    from airflow.sdk import ObjectStoragePath
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail._task.import_rows import Source
@@ -143,13 +143,13 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
         self.set_arguments(**locals())
 
     @contextmanager
-    def source(self, context: Context) -> Iterator[Source]:
+    def source(self) -> Iterator[Source]:
         from airflow_provider_mail._task.import_rows import Source
         from airflow_provider_mail.warehouse.database import stream_rows
 
         if self.rejects.table:
             check_tables(self.audience_hook(self.rejects.sql_conn_id), {"rejects.table": self.rejects.table})
-        parameters = unwrap(self, self.parameters, context)
+        parameters = unwrap(self.parameters)
         with stream_rows(self.sql_hook, self.sql, parameters, self.chunk_size) as (columns, batches):
             yield Source(columns, batches, self._total(parameters))
 
@@ -304,12 +304,12 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
         self.set_arguments(**locals())
 
     @contextmanager
-    def all_messages(self, context: Context) -> Iterator[Iterable[Mapping[str, Any]]]:
+    def all_messages(self) -> Iterator[Iterable[Mapping[str, Any]]]:
         from airflow_provider_mail._task.messages import RowMessages
         from airflow_provider_mail.api.errors import MailValidationError
         from airflow_provider_mail.warehouse.database import stream_rows
 
-        parameters = unwrap(self, self.parameters, context)
+        parameters = unwrap(self.parameters)
         with stream_rows(self.sql_hook, self.sql, parameters) as (names, batches):
             messages = RowMessages(
                 names,

@@ -157,13 +157,13 @@ class SqlToMailReportOperator(SqlSource, SendGuardMixin, BaseSendOperator):
         from airflow_provider_mail.api.transactional import Chunk, recipients_of, unique_msg_id
         from airflow_provider_mail.warehouse.database import stream_rows
 
-        to = unwrap(self, self.to, context)
+        to = unwrap(self.to)
         if bool(to) == bool(self.group_by):
             raise MailValidationError("to, group_by: give one of them: who gets all rows, or the column that says who")
-        self.check_tags(context, subject=self.subject, content=self.content)
+        self.check_tags(subject=self.subject, content=self.content)
         send_date = self.fitted_send_date(context)
         with closing(Spool[Chunk]()) as spool:
-            with stream_rows(self.sql_hook, self.sql, unwrap(self, self.parameters, context)) as (names, batches):
+            with stream_rows(self.sql_hook, self.sql, unwrap(self.parameters)) as (names, batches):
                 grouped = ReportRows(names, group_by=self.group_by, headings=self.columns)
                 for rows in batches:
                     grouped.add(rows)
@@ -173,7 +173,6 @@ class SqlToMailReportOperator(SqlSource, SendGuardMixin, BaseSendOperator):
                         f"group_by {self.group_by!r}" if self.group_by else "to", report.to or to
                     )
                     request = self.one_message(
-                        context,
                         recipients,
                         content=f"{self.content or ''}{report.table}",
                         attachment=self.file_name

@@ -343,7 +343,7 @@ class _StageCampaign(MailCreateCampaignOperator):
     custom_operator_name = MailCreateCampaignOperator.__name__
 
     def execute(self, context: Context) -> dict[str, Any]:
-        (plan,) = self._audience_results(context)
+        (plan,) = self._audience_results()
         if plan["is_empty"]:
             raise AirflowSkipException("nobody is left for this stage")
         with self.mail_errors():

@@ -109,7 +109,8 @@ EMAILS = {"column_names": ["email"]}
 @pytest.mark.parametrize(("make", "words"), [
     (lambda: imported(lambda: None), "contacts: a list of rows is needed, not NoneType"),
     (lambda: imported([["ada@example.com"]]), "column_names: needed when contacts are lists and not dictionaries"),
-    (lambda: imported(lambda: ["ada@example.com"], **EMAILS), "row 1 is of type str"),
+    (lambda: imported(lambda: ["ada@example.com"], **EMAILS), "contacts: item 0 must be a dictionary such as"),
+    (lambda: imported(lambda: iter(["ada@example.com"]), **EMAILS), "row 1 is of type str"),
     (lambda: imported(lambda: [["ada@example.com"], ADA], **EMAILS), "row 2 is of type dict"),
     (lambda: imported(lambda: [ADA, ["bob@example.com", "Bob"]]), "row 2 is of type list"),
     (lambda: imported(lambda: [ADA, BOB | {"city": "Y"}]), "row 2 has 'city', the first row has not"),

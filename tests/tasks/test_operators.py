@@ -249,7 +249,7 @@ def rendered(kind: Kind, name: str, written: Any, value: Any, *, native: bool = 
         operator = made(kind, **{name: written} | others)
     operator.render_template_fields({"value": value})  # type: ignore[typeddict-item]
     operator.pre_execute({})
-    return unwrap(operator, getattr(operator, name), {})
+    return unwrap(getattr(operator, name))
 
 
 def fails(words: str, *arguments: Any, **options: Any) -> None:
