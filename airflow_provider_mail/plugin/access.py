@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from airflow.api_fastapi.app import get_auth_manager
@@ -24,11 +24,9 @@ from sqlalchemy.orm import aliased
 
 from airflow_provider_mail.hooks.connection import CONN_TYPE, campaign_url, fields_of, token_expiry_warning
 from airflow_provider_mail.plugin import base_path
+from airflow_provider_mail.plugin.campaign import Campaign, labeled
 from airflow_provider_mail.plugin.render import OTHER_TEAMS, Cell, Column, Grid, Task
 from airflow_provider_mail.version_compat import AIRFLOW_V_3_1_PLUS, BaseHook, conf
-
-if TYPE_CHECKING:
-    from airflow_provider_mail.plugin.campaign import Campaign
 
 _log = logging.getLogger(__name__)
 
@@ -148,9 +146,9 @@ WAITS_LIMIT = 500
 
 _AWAITED = {
     "MailCampaignTrigger": "the campaign has been sent",
-    "MailSenderTrigger": "the sender is verified",
-    "MailStatsSettledTrigger": "the counts no longer change",
-    "MailInboxTrigger": "events arrive",
+    "MailSenderTrigger": "the sender's address is confirmed",
+    "MailStatsSettledTrigger": "the results no longer change",
+    "MailInboxTrigger": "something happens to its mails",
 }
 
 
@@ -158,12 +156,14 @@ _AWAITED = {
 class Wait:
     """A task that waits.
 
+    :param account: the connection, if it is known.
     :param mail_name: the campaign that it waits for, if it is one.
     :param deadline: when it gives up; ``None`` for never.
     """
 
     task: Task
     until: str
+    account: str
     mail_name: str
     since: datetime.datetime
     deadline: datetime.datetime | None
@@ -211,14 +211,16 @@ def waits(user: Any) -> Waits:
 
 def _wait(dag_id: str, task_id: str, run_id: str, map_index: int, trigger: Any) -> Wait:
     trigger_name = trigger.classpath.rpartition(".")[2]
-    mail_name, deadline = "", None
-    # The key that encrypts arguments may have changed. Only these two are shown: another one may be an address.
+    account, mail_name, deadline = "", "", None
+    # The key that encrypts arguments may have changed. No others are shown: one may be an address.
     with suppress(Exception):
+        account = str(trigger.kwargs.get("mail_conn_id") or "")
         mail_name = str(trigger.kwargs.get("mail_name") or "")
         deadline = datetime.datetime.fromtimestamp(trigger.kwargs["end_time"], datetime.UTC)
     return Wait(
         task=(dag_id, task_id, run_id, map_index),
-        until=_AWAITED.get(trigger_name, trigger_name),
+        until=_AWAITED.get(trigger_name, "the email service is done"),
+        account=account,
         mail_name=mail_name,
         since=trigger.created_date,
         deadline=deadline,
@@ -229,12 +231,14 @@ def _wait(dag_id: str, task_id: str, run_id: str, map_index: int, trigger: Any) 
 class Decision:
     """A task of a run with mail that waits until a person approves or rejects it.
 
+    :param question: what the person is asked.
     :param address: its page in Airflow with the buttons.
     """
 
+    question: str
     task: str
     address: str
-    since: datetime.datetime | None
+    since: datetime.datetime
 
 
 def decisions(user: Any) -> Sequence[Decision]:
@@ -251,7 +255,7 @@ def decisions(user: Any) -> Sequence[Decision]:
     )
     query = (
         select(TaskInstance.dag_id, TaskInstance.task_id, TaskInstance.run_id, TaskInstance.map_index)
-        .add_columns(HITLDetail.created_at)
+        .add_columns(HITLDetail.subject, HITLDetail.created_at)
         .join(HITLDetail, HITLDetail.ti_id == TaskInstance.id)
         # From Airflow 3.3, such a task has a state of its own, and no trigger.
         .where(HITLDetail.responded_at.is_(None), TaskInstance.state.in_(("deferred", "awaiting_input")))
@@ -262,13 +266,17 @@ def decisions(user: Any) -> Sequence[Decision]:
         rows = [(*row,) for row in session.execute(query)]
     readable = {dag_id: may_read_dag(user, dag_id) for dag_id in {row[0] for row in rows}}
     return [
-        Decision(step_name(row[:4]), f"{task_address(*row[:4])}/required_actions", row[4])
+        Decision(row[4], step_name(row[:4]), f"{task_address(*row[:4])}/required_actions", row[5])
         for row in rows
         if readable[row[0]]
     ][:WAITS_LIMIT]
 
 
-def waits_table(waits: Sequence[Wait]) -> Grid:
+def waits_table(waits: Sequence[Wait], subjects: Mapping[tuple[str, str], str]) -> Grid:
+    """Return the tasks that wait.
+
+    :param subjects: the subjects of campaigns by account and name.
+    """
     columns = [
         Column("Step"), Column("Run", is_below=True), Column("Until"), Column("Campaign"),
         Column("Since", "time"), Column("At most until", "time"), Column("State"),
@@ -276,7 +284,8 @@ def waits_table(waits: Sequence[Wait]) -> Grid:
     rows = [
         (
             Cell(step_name(wait.task), href=task_address(*wait.task), is_outside=True), wait.task[2],
-            wait.until, wait.mail_name, wait.since, wait.deadline,
+            wait.until, labeled(subjects.get((wait.account, wait.mail_name), ""), wait.mail_name), wait.since,
+            wait.deadline,
             Cell("past its time", state="failed") if wait.is_late else Cell("waits"),
         )
         for wait in waits

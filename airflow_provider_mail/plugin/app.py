@@ -113,7 +113,7 @@ def route(path: str, template: str) -> Callable[[Show], Show]:
                 tables = tried_values(request, **arguments)[1]["tables"].values()
                 table = next((table for table in tables if table.name == wanted), None)
                 if table is None:
-                    raise HTTPException(404, "This page has no such table.")
+                    raise HTTPException(404, "There is no such download.")
                 yield from table.csv(render.zone_of(request))
 
         @wraps(show)
@@ -214,7 +214,7 @@ def show_comparison(request: Request, c: Annotated[list[Text], Query()] = []) ->
     chosen = campaign.chosen(c)
     reader = request.state.mail_reader
     compared = campaign.compare(reader, chosen[: campaign.COMPARED])
-    lines = [(item.title, item.curve.opens) for item in compared if item.curve]
+    lines = [(item.label, item.curve.opens) for item in compared if item.curve]
     return {
         "campaigns": compared,
         "is_cut": len(chosen) > campaign.COMPARED,
@@ -268,7 +268,9 @@ def show_events(request: Request) -> Mapping[str, Any]:
 @route("/waits", "waits.html")
 def show_waits(request: Request) -> Mapping[str, Any]:
     waits = access.waits(request.state.mail_user)
-    return {"waits": waits, "tables": tables(access.waits_table(waits.shown))}
+    subjects = campaign.subjects(request.state.mail_reader, {wait.mail_name for wait in waits.shown})
+    decisions = access.decisions(request.state.mail_user)
+    return {"waits": waits, "decisions": decisions, "tables": tables(access.waits_table(waits.shown, subjects))}
 
 
 @route("/more", "more.html")
@@ -305,8 +307,7 @@ async def show_bad_query(request: Request, error: RequestValidationError) -> HTM
 async def show_database_error(request: Request, error: Exception) -> HTMLResponse:
     """Show why the tables cannot be read; the message has no values of rows."""
     _log.warning("The page cannot read the tables: %s", error)
-    advice = (
-        "Reload this page in a minute. If that does not help, ask your engineers whether the database runs and the API "
-        "server reaches it."
-    )
-    return render.error(503, str(error), request, advice="" if isinstance(error, MailConfigError) else advice)
+    message = "The numbers cannot be read."
+    if not isinstance(error, MailConfigError):
+        message += " Reload this page in a minute. If that does not help, ask your engineers."
+    return render.error(503, message, request, detail=str(error))

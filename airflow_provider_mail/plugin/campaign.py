@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 from urllib.parse import quote, unquote
@@ -72,6 +72,32 @@ class Campaign:
     def title(self) -> str:
         """What it is called: its subject, and without one its name."""
         return self.subject or self.name
+
+    @property
+    def label(self) -> str:
+        return labeled(self.subject, self.name)
+
+
+def labeled(subject: str, name: str) -> str:
+    """Return what a campaign is called where its name has no place of its own."""
+    return f"{subject} ({name})" if subject else name
+
+
+def subjects(reader: Reader, names: Collection[str]) -> Mapping[tuple[str, str], str]:
+    """Return the subjects of campaigns by account and name, of those that only one campaign has."""
+    found: dict[tuple[str, str], set[str]] = {}
+    wanted = sorted(names) if reader.has("campaigns") else []
+    for start in range(0, len(wanted), 200):  # a statement has room for some hundred parameters
+        some = wanted[start : start + 200]
+        rows = reader.rows(
+            f"SELECT mail_conn_id, mail_name, subject FROM {reader['campaigns'].spelled} "
+            f"WHERE gone_at IS NULL AND mail_name IN ({', '.join('?' for _ in some)})",
+            some,
+        )
+        for row in rows:
+            of_name = found.setdefault((str(row["mail_conn_id"]), str(row["mail_name"])), set())
+            of_name.add(str(row["subject"] or "").strip())
+    return {name: min(of_name) for name, of_name in found.items() if len(of_name) == 1}
 
 
 def campaign_state(mail_status: Any, sent_at: datetime.datetime | None) -> str:
@@ -265,7 +291,7 @@ def counts_table(campaign: Campaign) -> Grid:
 
 def comparison(campaigns: Sequence[Campaign]) -> Grid:
     rates = [(label, name) for label, name in PARTS if name != "sent_count"]
-    columns = [Column("Campaign"), Column("Name", is_below=True), Column("Sent", "time"), Column("Mails", "number")]
+    columns = [Column("Campaign"), Column("Name", is_below=True), Column("Date", "time"), Column("Mails", "number")]
     columns += [Column(label, "percent") for label, _ in rates] + [Column("Click to open", "percent")]
     return Grid("comparison", "Campaigns side by side", columns, [_compared(campaign, rates) for campaign in campaigns])
 

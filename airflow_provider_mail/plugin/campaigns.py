@@ -65,7 +65,7 @@ COLUMNS = (
     ("mail_name", "Campaign", "text"),
     ("name", "Name", "text"),
     ("lists", "Lists", "text"),
-    ("sent_at", "Sent", "time"),
+    ("sent_at", "Date", "time"),
     ("state", "State", "text"),
     ("sent_count", "Mails", "number"),
     *((name, label, "percent") for name, label, _, _ in RATES),

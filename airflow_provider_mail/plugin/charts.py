@@ -53,10 +53,10 @@ def trend(values: Sequence[float]) -> Markup:
 
 def days(values: Sequence[tuple[datetime.date, bool]]) -> Markup:
     """Draw a strip of days, each with whether it was loaded."""
-    title = f"Loaded days from {values[0][0]} to {values[-1][0]}"
+    title = f"Days with numbers from {values[0][0]} to {values[-1][0]}"
     parts = [
         Markup('<rect class="{}" x="{}" width="9" height="14"><title>{}: {}</title></rect>').format(
-            "fill" if is_loaded else "unknown", 11 * number, day, "loaded" if is_loaded else "missing"
+            "fill" if is_loaded else "unknown", 11 * number, day, "has numbers" if is_loaded else "missing"
         )
         for number, (day, is_loaded) in enumerate(values)
     ]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
-from airflow_provider_mail.plugin.access import task_named
+from airflow_provider_mail.plugin.access import step_name, task_named
 from airflow_provider_mail.plugin.reader import Reader
 from airflow_provider_mail.plugin.render import Cell, Column, Grid, rate
 from airflow_provider_mail.warehouse.rows import decoded, moment
@@ -15,8 +16,11 @@ SHOWN = 50
 LATEST_RUNS = 10_000
 """Runs among which the last success of each audience is looked for."""
 
-WHOLE_ROW = "whole row"
+ALL_FIELDS = "all fields"
 """The field of a reason that concerns no single field: the row is too short, or the service rejected it."""
+
+_BRAKE = re.compile(r"^max_\w+: ", re.ASCII)
+"""The argument in front of what a brake says."""
 
 
 def imports(reader: Reader) -> tuple[Grid, Grid]:
@@ -34,21 +38,26 @@ def imports(reader: Reader) -> tuple[Grid, Grid]:
         state = Cell(row["state"], state=str(row["state"]), note="only checked" if row["sandbox"] else "")
         ended, list_name = moment(row["finished_at"]), row["list_name"] or ""
         counts = read, accepted, rejected, rate(read - accepted, read)
-        rows.append((name, state, *counts, ended, list_name, row["mail_conn_id"]))
-        reasons += [(name, reason["field"] or WHOLE_ROW, reason["reason"], reason["rows"], ended) for reason in why]
+        rows.append((*name, state, *counts, ended, list_name, row["mail_conn_id"]))
+        reasons += [(*name, reason["field"] or ALL_FIELDS, reason["reason"], reason["rows"], ended) for reason in why]
     columns = [
-        Column("Import"), Column("State"), Column("Read", "number"), Column("Accepted", "number"),
-        Column("Rejected", "number"), Column("Missing", "percent"), Column("Ended", "time"), Column("List"),
+        *_NAME, Column("State"), Column("People", "number"), Column("Accepted", "number"),
+        Column("Rejected", "number"), Column("Lost", "percent"), Column("Ended", "time"), Column("List"),
         Column("Account"),
     ]  # fmt: skip
     why_columns = [
-        Column("Import"), Column("Field"), Column("Reason"), Column("Rows", "number"), Column("Ended", "time"),
+        *_NAME, Column("Field"), Column("Reason"), Column("People", "number"), Column("Ended", "time"),
     ]  # fmt: skip
-    return Grid("imports", "Imports", columns, rows), Grid("reasons", "Why rows were rejected", why_columns, reasons)
+    return Grid("imports", "Imports", columns, rows), Grid("reasons", "Why people were rejected", why_columns, reasons)
 
 
-def _name(import_id: str) -> Cell:
-    return Cell(import_id, task=task_named(import_id))
+_NAME = (Column("Import"), Column("Run", is_below=True))
+
+
+def _name(import_id: str) -> tuple[Cell, str]:
+    """Return the step of an import with its run, as far as its name shows them."""
+    task = task_named(import_id)
+    return (Cell(step_name(task), task=task), task[2]) if task else (Cell(import_id), "")
 
 
 def audiences(reader: Reader) -> Grid:
@@ -72,7 +81,7 @@ def audiences(reader: Reader) -> Grid:
     )
     rows = [
         (
-            row["audience"], row["size"], moment(row["finished_at"]), row["send_list_name"],
+            _audience(str(row["audience"])), row["size"], moment(row["finished_at"]), row["send_list_name"],
             row["repel_list_name"] or "", row["mail_conn_id"],
         )
         for row in audiences
@@ -80,9 +89,15 @@ def audiences(reader: Reader) -> Grid:
     return Grid("audiences", "Audiences", columns, rows)
 
 
+def _audience(name: str) -> str:
+    """Return the step that imports an audience, which is called DAG/step."""
+    dag_id, slash, step = name.partition("/")
+    return f"{step} of {dag_id}" if slash else name
+
+
 def audience_runs(reader: Reader) -> Grid:
     columns = [
-        Column("Import"), Column("Reason", is_below=True), Column("State"), Column("Size", "number"),
+        *_NAME, Column("Reason", is_below=True), Column("State"), Column("Size", "number"),
         Column("Joined", "number"), Column("Changed", "number"), Column("Left", "number"),
         Column("Left out", "number"), Column("Rejected", "number"), Column("Ended", "time"),
     ]  # fmt: skip
@@ -95,7 +110,7 @@ def audience_runs(reader: Reader) -> Grid:
     )
     rows = [
         (
-            _name(str(row["import_id"])), row["reason"] or "",
+            *_name(str(row["import_id"])), _BRAKE.sub("", row["reason"] or ""),
             Cell(row["state"], state=row["state"], note="everybody" if row["everybody"] else ""),
             row["size"] if row["state"] == "success" else None,
             row["joined_count"], row["changed_count"], row["left_count"], row["rows_suppressed"], row["rows_rejected"],

@@ -206,8 +206,8 @@ def _imports(reader: Reader, now: datetime.datetime) -> Sequence[Finding]:
         )
     if row["rejected"]:
         imports = _of(row["with_rejects"], "import")
-        verb = "was" if row["rejected"] == 1 else "were"
-        text = f"{_of(row['rejected'], 'row')} {verb} rejected in the last seven days, in {imports}"
+        people = "1 person was" if row["rejected"] == 1 else f"{row['rejected']:,} people were"
+        text = f"{people} rejected in the last seven days, in {imports}"
         problems.append(Finding("old", "rejected", text, "imports"))
     return problems
 
@@ -220,18 +220,19 @@ def _audiences(reader: Reader, now: datetime.datetime) -> Sequence[Finding]:
     return [Finding("failed", "stopped", text, "audiences#runs", moment(earliest))]
 
 
+_NOT_NEW = "The activity of single mails is not up to date. For your engineers:"
+
+
 def _events(reader: Reader, now: datetime.datetime) -> Sequence[Finding]:
     problems = []
     inbox = views.inbox()
     if isinstance(inbox, str):
-        problems.append(Finding("failed", "inbox", f"Events that wait to be loaded cannot be read: {inbox}", "events"))
+        problems.append(Finding("failed", "activity", f"{_NOT_NEW} {inbox}", "events"))
     elif inbox:
-        problems += [
-            Finding("failed", "inbox", f"{problem[:1].upper()}{problem[1:]}", "events") for problem, _ in inbox.problems
-        ]
+        problems += [Finding("failed", "activity", f"{_NOT_NEW} {problem}", "events") for problem, _ in inbox.problems]
     count, earliest = reader.since("dead_letters", "received_at", now - RECENT)
     if count:
-        text = f"{_of(count, 'report')} about single mails could not be read in the last seven days"
+        text = f"{_of(count, 'message')} about single mails could not be read in the last seven days"
         problems.append(Finding("old", "unreadable", text, "events#letters", moment(earliest)))
     if reader.has("event_differences"):
         table = reader["event_differences"]
@@ -241,31 +242,39 @@ def _events(reader: Reader, now: datetime.datetime) -> Sequence[Finding]:
         )
         if row["total"]:
             verb = "differs" if row["total"] == 1 else "differ"
-            text = f"{_of(row['total'], 'count')} of the last seven days {verb} between events and the email service"
+            text = f"{_of(row['total'], 'number')} of the last seven days {verb} from what the email service counts"
             problems.append(Finding("old", "differs", text, "events#differences"))
     return problems
+
+
+_LOGIN_ENDS = "Airflow has to log in to the email service again"
 
 
 def _loads(reader: Reader) -> Sequence[Finding]:
     now = datetime.datetime.now(datetime.UTC)
     loads = views.loads(reader)
+    accounts = sorted({loaded.account for loaded in loads})
+
+    def shown(account: str) -> str:
+        return f" (account {account})" if len(accounts) > 1 else ""
+
     problems = [
-        Finding("failed", "token", f"{account}: {warning}", "loads")
-        for account in sorted({loaded.account for loaded in loads})
+        Finding("failed", "login", f"{_LOGIN_ENDS}{shown(account)}. For your engineers: {warning}", "loads")
+        for account in accounts
         if (warning := _tokens.get(account, partial(token_warning, account)))
     ]
     for loaded in loads:
         stale_lists = [part for part in loaded.lists if part.is_stale]
         if loaded.latest.is_stale:
             age = f"are {_of((now - loaded.latest.at).days, 'day')} old" if loaded.latest.at else "have no date"
-            problems.append(Finding("old", "old", f"{loaded.title} {age} (account {loaded.account})", "loads"))
+            problems.append(Finding("old", "old", f"{loaded.title} {age}{shown(loaded.account)}", "loads"))
         elif stale_lists:
             of_lists = f"{len(stale_lists)} of {_of(len(loaded.lists), 'list')}"
-            text = f"{loaded.title} of {of_lists} are old (account {loaded.account})"
+            text = f"{loaded.title} of {of_lists} are old{shown(loaded.account)}"
             oldest = min((part.at for part in stale_lists if part.at), default=None)
             problems.append(Finding("old", "old", text, "loads#list-loads", oldest))
         if loaded.missing:
-            text = f"{loaded.title}: {_of(len(loaded.missing), 'day')} missing (account {loaded.account})"
+            text = f"{loaded.title}: {_of(len(loaded.missing), 'day')} missing{shown(loaded.account)}"
             problems.append(Finding("old", "missing", text, "loads#missing-days"))
     return problems
 

@@ -168,11 +168,12 @@ _NOTHING = "\N{EN DASH}"
 
 LOGIN = {
     401: "This page is for users who are logged in to Airflow.",
-    403: "You may not see this page, which needs the permission to view plugins in Airflow, or your login has ended.",
+    403: "You may not see this page, or your login has ended. Who manages Airflow can let you see it: it needs the "
+    "permission to view plugins.",
 }
 """Messages of errors that a login may solve."""
 
-TITLES = {400: "Not possible", 401: "Not logged in", 403: "No permission", 404: "Not found", 503: "No data"}
+TITLES = {400: "Not possible", 401: "Not logged in", 403: "No permission", 404: "Not found", 503: "No numbers now"}
 
 
 def _digest(name: str) -> str:
@@ -312,8 +313,8 @@ def page(template: str, request: Request, *, status: int = 200, **values: Any) -
     return HTMLResponse(_environment.get_template(template).render(**values, zone=zone, request=request), status)
 
 
-def error(status: int, message: str, request: Request, *, advice: str = "") -> HTMLResponse:
-    """Render an error, with advice what to do about it."""
+def error(status: int, message: str, request: Request, *, detail: str = "") -> HTMLResponse:
+    """Render an error, with what engineers need to know about it."""
     login_helps = status in LOGIN and message != OTHER_TEAMS
     login, message = "", LOGIN[status] if login_helps else message
     if login_helps:
@@ -322,5 +323,5 @@ def error(status: int, message: str, request: Request, *, advice: str = "") -> H
         login = f"{base_path()}/api/v2/auth/login?{urlencode({'next': here})}"
     title = TITLES.get(status, "Not possible")
     return page(
-        "error.html", request, status=status, title=title, message=message, advice=advice, login=login, code=status
+        "error.html", request, status=status, title=title, message=message, detail=detail, login=login, code=status
     )

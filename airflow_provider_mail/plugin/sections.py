@@ -14,17 +14,17 @@ class Section(NamedTuple):
 
     :param tables: what it shows; one of them is enough.
     :param shows: what it answers, for a person who does not know the tables.
+    :param guide: the page of the documentation that says how to have it.
     """
 
     path: str
     label: str
     tables: Sequence[str] = ()
     shows: str = ""
-    cure: str = ""
     guide: str = ""
 
     def has_data(self, reader: Reader) -> bool:
-        if self.label == "Events" and configured_inbox() is not None:
+        if self.label == "Activity" and configured_inbox() is not None:
             return True
         return not self.tables or any(map(reader.has, self.tables))
 
@@ -33,39 +33,35 @@ SECTIONS = (
     Section("./", "Overview"),
     Section(
         "campaigns", "Campaigns", ("campaign_stats", "campaigns"),
-        "Every mass mail: when it was sent, and how many people opened and clicked.",
-        "Add MailCampaignStatsToSqlOperator to a DAG, and MailCampaignsToSqlOperator for subjects and for what is "
-        "scheduled.", "statistics.html",
+        "Every mass mail: when it was sent, and how many people opened and clicked.", "statistics.html",
     ),
     Section(
         "lists", "Lists", ("contacts",), "How many people are on each list, and how the lists grow.",
-        "Add MailContactsToSqlOperator to a DAG.", "warehouse.html#contacts-of-a-list",
+        "warehouse.html#contacts-of-a-list",
     ),
     Section(
         "transactional", "Transactional", ("transactional_stats",),
-        "Receipts, password mails and the like: how many were sent, opened and bounced each day.",
-        "Add MailTransactionalStatsToSqlOperator to a DAG.", "statistics.html",
+        "Receipts, password mails and the like: how many were sent, opened and bounced each day.", "statistics.html",
     ),
     Section(
-        "loads", "Loads", ("loads", "campaigns"), "How old the numbers on this page are, and which days are missing.",
-        "It comes with the first numbers that a DAG loads.", "statistics.html",
+        "loads", "Freshness", ("loads", "campaigns"),
+        "How old the numbers on this page are, and which days are missing.", "statistics.html",
     ),
     Section(
         "imports", "Imports", ("imports",),
-        "How many people each import brought in, and which rows were rejected and why.",
-        "Set [mail] imports_conn_id to the connection of this page. The next import appears here.",
-        "warehouse.html#imports",
+        "How many people each import brought in, and how many were rejected and why.", "warehouse.html#imports",
     ),
     Section(
-        "audiences", "Audiences", ("audience_runs",), "Who joined and left the people that a campaign is for.",
-        "Import them with changes_only and a log table.", "audiences.html#what-changed-and-when",
+        "audiences", "Audiences", ("audience_runs",),
+        "How many people a campaign is for, and how many of them joined and left.",
+        "audiences.html#what-changed-and-when",
     ),
     Section(
-        "events", "Events", ("events", "dead_letters", "event_differences"),
+        "events", "Activity", ("events", "dead_letters", "event_differences"),
         "What happened to single mails, minutes after it happened: delivered, opened, bounced.",
-        "Run the receiver, and add MailEventsToSqlOperator to a DAG.", "events.html",
+        "events.html",
     ),
-    Section("waits", "Waits"),
+    Section("waits", "Waiting"),
 )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from airflow_provider_mail.api._core.fields import without_addresses
 from airflow_provider_mail.api.errors import MailConfigError
 from airflow_provider_mail.api.events import EventCode
 from airflow_provider_mail.plugin import campaigns
+from airflow_provider_mail.plugin.access import step_name
 from airflow_provider_mail.plugin.reader import Reader, Row, TtlCache, day, public_message
 from airflow_provider_mail.plugin.render import Cell, Column, Grid, Task, rate
 from airflow_provider_mail.warehouse.errors import WarehouseError
@@ -66,7 +67,6 @@ class Loaded:
     """
 
     title: str
-    table: str
     account: str
     latest: Part
     days: Sequence[tuple[datetime.date, bool]] = ()
@@ -88,40 +88,39 @@ def loads(reader: Reader) -> Sequence[Loaded]:
         )
         for (table, account), group in groupby(rows, lambda row: (str(row["table_name"]), str(row["mail_conn_id"]))):
             title = _title(reader, table)
-            loads.append(_loaded(title, table, account, list(group), has_days=title != _CONTACTS))
+            loads.append(_loaded(title, account, list(group), has_days=title != _CONTACTS))
     if reader.has("campaigns"):
         # These loads are not recorded: the newest row counts.
         for row in campaigns.task_loads(reader):
             latest = Part("", moment(row["observed_at"]))
-            name = reader.name("campaigns")
-            loads.append(Loaded(_title(reader, name), name, str(row["mail_conn_id"]), latest))
+            loads.append(Loaded(_title(reader, reader.name("campaigns")), str(row["mail_conn_id"]), latest))
     return loads
 
 
 def _title(reader: Reader, table: str) -> str:
     for key, words in (
         ("campaign_stats", "Results of campaigns"), ("campaigns", "Campaigns and their schedule"),
-        ("contacts", _CONTACTS), ("transactional_stats", "Results of transactional mail"), ("events", "Events"),
+        ("contacts", _CONTACTS), ("transactional_stats", "Results of transactional mail"),
     ):  # fmt: skip
         if reader.name(key).rpartition(".")[2] == table.rpartition(".")[2]:
             return words
     return table
 
 
-def _loaded(title: str, table: str, account: str, rows: Sequence[Row], *, has_days: bool) -> Loaded:
+def _loaded(title: str, account: str, rows: Sequence[Row], *, has_days: bool) -> Loaded:
     latest = replace(_part(max(rows, key=lambda row: row["observed_at"])), name="")
     of_days = [has_days and bool(_DAY.fullmatch(row["part"])) for row in rows]
     days = sorted({datetime.date.fromisoformat(row["part"]) for row in compress(rows, of_days)})
     lists = [_part(row) for row, is_day in zip(rows, of_days, strict=True) if not is_day]
     if not days:
-        return Loaded(title, table, account, latest, lists=lists)
+        return Loaded(title, account, latest, lists=lists)
     loaded_days = set(days)
     calendar = [days[0] + datetime.timedelta(number) for number in range((days[-1] - days[0]).days + 1)]
     missing = [day for day in calendar if day not in loaded_days]
     strip = [(day, day in loaded_days) for day in calendar[-STRIP_DAYS:]]
     yesterday = datetime.datetime.now(datetime.UTC).date() - datetime.timedelta(days=1)
     behind = max(0, (yesterday - days[-1]).days) if latest.is_stale else 0
-    return Loaded(title, table, account, latest, strip, missing, behind, lists)
+    return Loaded(title, account, latest, strip, missing, behind, lists)
 
 
 def _part(row: Row) -> Part:
@@ -137,13 +136,13 @@ def _task(row: Row) -> Task | None:
 
 def loads_table(loads: Sequence[Loaded]) -> Grid:
     columns = [
-        Column("Numbers"), Column("Table", is_below=True), Column("Account"), Column("State"),
-        Column("Last load", "time"), Column("Old since", "time"), Column("Days missing", "number"),
-        Column("Days behind", "number"), Column("Loaded by"),
+        Column("Numbers"), Column("Account"), Column("State"), Column("Last update", "time"),
+        Column("Old since", "time"), Column("Days missing", "number"), Column("Days behind", "number"),
+        Column("Updated by"),
     ]  # fmt: skip
     rows = [
         (
-            loaded.title, loaded.table, loaded.account,
+            loaded.title, loaded.account,
             _freshness(loaded.latest), loaded.latest.at, loaded.latest.stale_since,
             Cell(len(loaded.missing), state="missing" if loaded.missing else "") if loaded.days else None,
             Cell(loaded.behind, state="old" if loaded.behind else "") if loaded.days else None,
@@ -151,13 +150,13 @@ def loads_table(loads: Sequence[Loaded]) -> Grid:
         )
         for loaded in loads
     ]  # fmt: skip
-    return Grid("loads", "Loads", columns, rows)
+    return Grid("loads", "How old the numbers are", columns, rows)
 
 
 def list_loads_table(loads: Sequence[Loaded]) -> Grid:
     columns = [
-        Column("List"), Column("State"), Column("Last load", "time"), Column("Old since", "time"),
-        Column("Loaded by"), Column("Account"),
+        Column("List"), Column("State"), Column("Last update", "time"), Column("Old since", "time"),
+        Column("Updated by"), Column("Account"),
     ]  # fmt: skip
     rows = [
         (part.name, _freshness(part), part.at, part.stale_since, _run(part), loaded.account)
@@ -177,7 +176,7 @@ def _freshness(part: Part) -> Cell:
 
 
 def _run(part: Part) -> Cell:
-    return Cell(part.task[2] if part.task else "", task=part.task)
+    return Cell(step_name(part.task) if part.task else "", task=part.task)
 
 
 TRANSACTIONAL_DAYS = 90
@@ -277,7 +276,7 @@ def _count(reader: Reader) -> Events:
             for account in reader.accounts("events")
             for row in reader.rows(
                 "SELECT mail_conn_id, what, COUNT(*) AS total, MAX(received_at) AS latest FROM (SELECT mail_conn_id, "
-                f"received_at, CASE WHEN event_code IN ({known}) THEN event_code ELSE 'other' END AS what "
+                f"received_at, CASE WHEN event_code IN ({known}) THEN event_code ELSE 'Other' END AS what "
                 f"FROM {table.spelled} WHERE mail_conn_id = ? AND received_at >= ?) AS a GROUP BY mail_conn_id, what "
                 "ORDER BY total DESC, what",
                 [account, table.parameter("received_at", now - datetime.timedelta(days=EVENT_DAYS))],
@@ -289,13 +288,28 @@ def _count(reader: Reader) -> Events:
             "SELECT mail_conn_id, reason AS what, COUNT(*) AS total, MAX(received_at) AS latest "
             f"FROM {reader['dead_letters'].spelled} GROUP BY mail_conn_id, reason ORDER BY latest DESC, what"
         )
-    return Events(_counts_table("events", "Event", codes), _counts_table("letters", "Reason", letters), now)
+    return Events(
+        _counts_table("events", "What happened", "Activity", codes),
+        _counts_table("letters", "Reason", "What could not be read", letters),
+        now,
+    )
 
 
-def _counts_table(name: str, what: str, counts: Sequence[Row]) -> Grid:
+_HAPPENED = {
+    EventCode.DROPPED: "Not sent",
+    EventCode.SPAM_REPORT: "Marked as spam",
+    EventCode.TASK_STATUS: "Campaign ended",
+}
+"""What the page calls events whose code is no plain word."""
+
+
+def _counts_table(name: str, what: str, caption: str, counts: Sequence[Row]) -> Grid:
     columns = [Column(what), Column("Number", "number"), Column("Last one", "time"), Column("Account")]
-    rows = [(str(row["what"])[:200], row["total"], moment(row["latest"]), row["mail_conn_id"]) for row in counts]
-    return Grid(name, what, columns, rows)
+    rows = [
+        (_HAPPENED.get(row["what"], str(row["what"])[:200]), row["total"], moment(row["latest"]), row["mail_conn_id"])
+        for row in counts
+    ]
+    return Grid(name, caption, columns, rows)
 
 
 def inbox() -> ReceiverStatus | str | None:
@@ -328,8 +342,8 @@ def differences(reader: Reader) -> Sequence[Row]:
 def differences_table(rows: Sequence[Row]) -> Grid:
     columns = [
         Column("Day", "day"), Column("Count of"), Column("Result"), Column("Difference", "number"),
-        Column("Email service", "number"), Column("Events, at least", "number"), Column("Events, at most", "number"),
-        Column("Account"),
+        Column("Email service", "number"), Column("Activity, at least", "number"),
+        Column("Activity, at most", "number"), Column("Account"),
     ]  # fmt: skip
     cells = [
         (row["stats_date"], str(row["counter"]).removesuffix("_count"),
@@ -337,4 +351,4 @@ def differences_table(rows: Sequence[Row]) -> Grid:
          row["difference"], row["service_count"], row["events_least"], row["events_most"], row["mail_conn_id"])
         for row in rows
     ]  # fmt: skip
-    return Grid("differences", "Events compared with the counts of the email service", columns, cells)
+    return Grid("differences", "Activity compared with the numbers of the email service", columns, cells)

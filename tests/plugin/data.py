@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
 from typing import Any
 
 from airflow_provider_mail.api.campaigns import Campaign, CampaignStats
@@ -72,6 +73,12 @@ def load_stats(warehouse: Warehouse, records: list[CampaignStats], asked_at: dat
     warehouse.load(CAMPAIGN_SNAPSHOTS, list(snapshot_rows(rows)), "mail_campaign_stats_snapshots")
 
 
+def load_tasks(warehouse: Warehouse, tasks: Sequence[Campaign], asked_at: datetime.datetime = FIRST) -> None:
+    """One load of send tasks, as the operator does it."""
+    rows = [campaign_row(each, mail_conn_id=ACCOUNT, observed_at=asked_at) for each in tasks]
+    warehouse.load(CAMPAIGNS, rows, "mail_campaigns")
+
+
 def fill_campaigns(warehouse: Warehouse) -> None:
     """Eight campaigns with snapshots of their first days, hostile names, and tasks without statistics."""
     names = [f"week-{number}" for number in range(7)] + [TASK_NAME]
@@ -91,8 +98,7 @@ def fill_campaigns(warehouse: Warehouse) -> None:
         task("broken", 4, FIRST),
         task("draft", -1, FIRST),
     ]
-    rows = [campaign_row(each, mail_conn_id=ACCOUNT, observed_at=FIRST + 30 * DAY) for each in tasks]
-    warehouse.load(CAMPAIGNS, rows, "mail_campaigns")
+    load_tasks(warehouse, tasks, FIRST + 30 * DAY)
 
 
 def row(table: Table, **values: Any) -> tuple[Any, ...]:

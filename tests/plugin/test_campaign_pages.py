@@ -14,13 +14,11 @@ import pytest
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 
-from airflow_provider_mail.api.campaigns import Campaign
 from airflow_provider_mail.plugin import campaigns, reader
 from airflow_provider_mail.plugin.reader import TtlCache
 from airflow_provider_mail.warehouse import database
-from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS, campaign_row
 from tests.plugin.conftest import DOCUMENTATION, Page, Visitor, may_read_only
-from tests.plugin.data import ACCOUNT, DAY, HOSTILE, TASK_NAME, UTC, load_stats, stats, task
+from tests.plugin.data import ACCOUNT, DAY, HOSTILE, TASK_NAME, UTC, load_stats, load_tasks, stats, task
 from tests.plugin.data import FIRST as FIRST_SENDING
 from tests.support.dags import RunResult
 from tests.warehouse.conftest import Warehouse
@@ -161,7 +159,7 @@ def test_totals_are_of_all_that_match(visitor: Visitor, empty: Warehouse) -> Non
     assert "?sort=mail_name&csv=campaigns" in Page(visitor.get("campaigns?sort=mail_name&page=2")).links()
     lines = visitor.get("campaigns?csv=campaigns&sort=mail_name&page=2").splitlines()
     assert len(lines) == 61, "the CSV has all pages"
-    assert lines[0].startswith("Campaign,Name,Lists,Sent,State,Mails,Opened,Clicked,Click to open,Bounced")
+    assert lines[0].startswith("Campaign,Name,Lists,Date,State,Mails,Opened,Clicked,Click to open,Bounced")
     assert lines[1] == "letter 000,,,2026-03-01T08:00:00+00:00,sent,1000,80.00,16.00,20.00,1.00,0.20"
 
 
@@ -182,7 +180,7 @@ def test_campaigns_side_by_side(visitor: Visitor, filled: Warehouse) -> None:
     drawn = [attributes for tag, attributes in page.elements if tag in ("polyline", "circle")]
     assert [attributes["class"] for attributes in drawn] == ["line-1", "line-2", "line-3", "line-3"]
     opens = visitor.get(f"{address}&csv=opens").splitlines()
-    assert opens[0] == "Days since the sending,About week-6,week-2,javascript:alert(1)//%0a'"
+    assert opens[0] == "Days since the sending,About week-6 (week-6),week-2,javascript:alert(1)//%0a'"
     assert opens[-1] == "5,36.00,32.00,"
     assert "None of the chosen campaigns is known here" in visitor.get("compare")
     many = [("c", f"mail_default//week-{number}") for number in range(7)]
@@ -344,8 +342,7 @@ def test_two_tasks_of_one_name_are_two_campaigns(visitor: Visitor, empty: Wareho
         task("spring", 2, FIRST_SENDING, guid="red", teamName="Red", subject="From Red"),
         task("spring", 4, FIRST_SENDING, guid="blue", teamName="Blue", subject="From Blue"),
     ]
-    rows = [campaign_row(each, mail_conn_id=ACCOUNT, observed_at=FIRST_SENDING) for each in tasks]
-    empty.load(CAMPAIGNS, rows, "mail_campaigns")
+    load_tasks(empty, tasks)
     # The connection names a team, or none: then the statistics are those of the task that was sent.
     for team in ("", "Red"):
         empty.execute(f"UPDATE mail_campaign_stats SET team_name = '{team}'")
@@ -381,7 +378,7 @@ def test_a_task_alone_has_the_statistics_of_its_name(visitor: Visitor, empty: Wa
     """Of a connection that names no team; they have its state and its subject, and it is not counted twice."""
     load_stats(empty, [stats("spring", FIRST_SENDING, 300)], FIRST_SENDING, ACCOUNT)
     only = task("spring", 1, FIRST_SENDING, teamName="Red", subject="From Red")
-    empty.load(CAMPAIGNS, [campaign_row(only, mail_conn_id=ACCOUNT, observed_at=FIRST_SENDING)], "mail_campaigns")
+    load_tasks(empty, [only])
     text = Page(visitor.get("campaigns", state="sending", q="from red", list="Shop")).text
     assert "1 campaign" in text
     assert "From Red" in text
@@ -396,25 +393,20 @@ def test_of_many_tasks_those_without_statistics_are_known_for_a_minute(
     monkeypatch.setattr(campaigns, "MANY", 2)
     now = [0.0]
     monkeypatch.setattr(campaigns, "_alone", TtlCache[str](60.0, lambda: now[0]))
-
-    def load(*tasks: Campaign) -> None:
-        rows = [campaign_row(each, mail_conn_id=ACCOUNT, observed_at=FIRST_SENDING) for each in tasks]
-        empty.load(CAMPAIGNS, rows, "mail_campaigns")
-
     counts = dict.fromkeys(("sentCount", "deliveredCount", "openCount", "clickCount", "hardBounce"), 9)
     counts |= dict.fromkeys(("softBounce", "unsentCount", "unsubscribeCount"), 0)
-    load(*(task(name, 2, FIRST_SENDING, mailStats=counts) for name in ("a", "b", "it's")))
+    load_tasks(empty, [task(name, 2, FIRST_SENDING, mailStats=counts) for name in ("a", "b", "it's")])
     load_stats(empty, [stats("a", FIRST_SENDING, 100)], FIRST_SENDING, ACCOUNT)
     assert sorted(names(visitor.get("campaigns"))) == ["a", "b", "it's"]
     assert "All 3 1,018" in Page(visitor.get("campaigns")).text
     load_stats(empty, [stats("b", FIRST_SENDING, 100)], FIRST_SENDING, ACCOUNT)
-    load(task("c", 2, FIRST_SENDING), task("next", 1, datetime.datetime.now(UTC) + DAY))
+    load_tasks(empty, [task("c", 2, FIRST_SENDING), task("next", 1, datetime.datetime.now(UTC) + DAY)])
     # A guid with a quotation mark: all are compared.
     assert sorted(names(visitor.get("campaigns"))) == ["a", "b", "c", "it's", "next"]
     empty.execute("UPDATE mail_campaigns SET guid = 'plain' WHERE mail_name = 'it''s'")
     now[0] = 60.0
     assert sorted(names(visitor.get("campaigns"))) == ["a", "b", "c", "it's", "next"]
-    load(task("d", 2, FIRST_SENDING), task("draft", -1, FIRST_SENDING))
+    load_tasks(empty, [task("d", 2, FIRST_SENDING), task("draft", -1, FIRST_SENDING)])
     load_stats(empty, [stats("c", FIRST_SENDING, 100)], FIRST_SENDING, ACCOUNT)
     assert sorted(names(visitor.get("campaigns"))) == ["a", "b", "c", "draft", "it's", "next"]
     now[0] = 120.0
@@ -426,8 +418,7 @@ def test_a_page_needs_one_connection(visitor: Visitor, make_warehouse: Callable[
     """Opening one for each statement takes longer than most statements; a page after an error needs a new one."""
     warehouse = make_warehouse(kind)
     load_stats(warehouse, [stats("a", FIRST_SENDING, 100)], FIRST_SENDING, ACCOUNT)
-    row = campaign_row(task("b", 1, FIRST_SENDING), mail_conn_id=ACCOUNT, observed_at=FIRST_SENDING)
-    warehouse.load(CAMPAIGNS, [row], "mail_campaigns")
+    load_tasks(warehouse, [task("b", 1, FIRST_SENDING)])
     visitor.get("campaigns")
     opened: list[object] = []
     connect = database.connected
@@ -456,7 +447,7 @@ def test_a_page_needs_one_connection(visitor: Visitor, make_warehouse: Callable[
 def test_campaigns_are_found_by_indexes(make_warehouse: Callable[..., Warehouse], kind: str, indexes: str) -> None:
     warehouse = make_warehouse(kind)
     load_stats(warehouse, [], FIRST_SENDING, ACCOUNT)
-    warehouse.load(CAMPAIGNS, [], "mail_campaigns")
+    load_tasks(warehouse, [])
     named = {
         (table, name.removeprefix(f"{table}_").removeprefix("by_").removesuffix("_idx"))
         for table, name in warehouse.query(indexes)
@@ -485,8 +476,7 @@ def test_pages_from_either_end_are_the_same(visitor: Visitor, empty: Warehouse) 
 def test_a_csv_has_all_campaigns(visitor: Visitor, empty: Warehouse) -> None:
     """More than a statement or a page takes at a time, each with its own subject."""
     tasks = [task(f"letter {number:05}", 2, FIRST_SENDING) for number in range(11_000)]
-    rows = [campaign_row(each, mail_conn_id=ACCOUNT, observed_at=FIRST_SENDING) for each in tasks]
-    empty.load(CAMPAIGNS, rows, "mail_campaigns")
+    load_tasks(empty, tasks)
     lines = visitor.get("campaigns?csv=campaigns&sort=mail_name").splitlines()
     assert len(lines) == 11_001
     assert lines[1].startswith("About letter 00000,letter 00000,")

@@ -15,9 +15,9 @@ from airflow_provider_mail.plugin import access, overview
 from airflow_provider_mail.plugin.access import Wait, Waits
 from airflow_provider_mail.warehouse.request import Coverage
 from airflow_provider_mail.warehouse.tables.imports import IMPORTS
-from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS, CONTACTS, campaign_row
+from airflow_provider_mail.warehouse.tables.resources import CONTACTS
 from tests.plugin.conftest import PATIENCE, Page, Visitor, forget
-from tests.plugin.data import ACCOUNT, DAY, load_stats, row, stats, task
+from tests.plugin.data import ACCOUNT, DAY, load_stats, load_tasks, row, stats, task
 from tests.warehouse.conftest import Warehouse
 
 pytestmark = pytest.mark.not_unit
@@ -41,17 +41,17 @@ def test_what_needs_attention(visitor: Visitor, filled: Warehouse, monkeypatch: 
     filled.execute("UPDATE mail_campaigns SET observed_at = '2026-03-12 08:00:00'")
     filled.load(IMPORTS, [_import(n, state) for n, state in enumerate(("failed", "success"))], "mail_imports")
     filled.execute("UPDATE mail_audience_runs SET finished_at = '2026-03-11 07:00:00' WHERE state = 'stopped'")
-    late = Wait(("d", "waits", "r", -1), "campaign is sent", "spring", NOW - DAY, NOW - DAY / 24)
+    late = Wait(("d", "waits", "r", -1), "campaign is sent", ACCOUNT, "spring", NOW - DAY, NOW - DAY / 24)
     monkeypatch.setattr(access, "waits", lambda user: Waits([late, late], 2))
     text = Page(visitor.get("")).text
     expected = [
         "failed 1 campaign failed since 2026-03-01 08:00",
         "late 2 steps wait longer than allowed since 2026-03-12 11:00",
         "failed 1 import failed in the last seven days",
-        "rejected 14 rows were rejected in the last seven days, in 2 imports",
+        "rejected 14 people were rejected in the last seven days, in 2 imports",
         "stopped 1 import of an audience stopped: more people would have changed than is allowed since 2026-03-11",
-        "unreadable 1 report about single mails could not be read in the last seven days since 2026-03-10 09:00",
-        "differs 1 count of the last seven days differs between events and the email service",
+        "unreadable 1 message about single mails could not be read in the last seven days since 2026-03-10 09:00",
+        "differs 1 number of the last seven days differs from what the email service counts",
         "old Results of campaigns are 10 days old (account mail_shop)",
         "missing Results of transactional mail: 1 day missing (account mail_default)",
     ]
@@ -63,16 +63,16 @@ def test_what_needs_attention(visitor: Visitor, filled: Warehouse, monkeypatch: 
         assert link in links
         assert visitor.get(link.partition("#")[0])
     assert "1 campaign" in Page(visitor.get("campaigns?state=failed&from=2026-02-10")).text
-    days = {line.split(",")[0]: line.split(",")[6:8] for line in visitor.get("loads?csv=loads").splitlines()}
+    days = {line.split(",")[0]: line.split(",")[5:7] for line in visitor.get("loads?csv=loads").splitlines()}
     assert days["Results of transactional mail"] == ["1", "0"]
     with time_machine.travel(NOW + 3 * DAY, tick=False):
         csv = Visitor(visitor.client).get("loads?csv=loads")
-    days = {line.split(",")[0]: line.split(",")[6:8] for line in csv.splitlines()}
+    days = {line.split(",")[0]: line.split(",")[5:7] for line in csv.splitlines()}
     assert days["Results of transactional mail"] == ["1", "4"], "from the 11th to the 14th"
 
     with monkeypatch.context() as patch:
         patch.setenv("AIRFLOW__MAIL__INBOX_CONN_ID", "nowhere")
-        unreadable = "inbox Events that wait to be loaded cannot be read: [mail] inbox_conn_id: connection 'nowhere'"
+        unreadable = "not up to date. For your engineers: [mail] inbox_conn_id: connection 'nowhere'"
         assert unreadable in Page(Visitor(visitor.client).get("")).text
 
     monkeypatch.setattr(access, "waits", lambda user: Waits([], 0))
@@ -100,15 +100,15 @@ def test_a_token_that_ends_needs_attention(
     load_stats(empty, [stats("one", NOW - DAY, 10)], NOW, ACCOUNT)
     text = Page(visitor.get("")).text
     if shown:
-        assert f"token {ACCOUNT}: the OAuth access token {shown}; renew it with: airflow mail oauth login" in text
+        login = "login Airflow has to log in to the email service again. For your engineers:"
+        assert f"{login} the OAuth access token {shown}; renew it with: airflow mail oauth login" in text
     else:
         assert "OAuth" not in text
 
 
 def test_a_failed_campaign_that_is_gone_needs_no_attention(visitor: Visitor, empty: Warehouse) -> None:
     tasks = [task(name, 4, NOW - days * DAY) for name, days in (("lost", 2), ("deleted", 3), ("long ago", 31))]
-    rows = [campaign_row(each, mail_conn_id=ACCOUNT, observed_at=NOW) for each in tasks]
-    empty.load(CAMPAIGNS, rows, "mail_campaigns")
+    load_tasks(empty, tasks, NOW)
     empty.execute("UPDATE mail_campaigns SET gone_at = observed_at WHERE mail_name = 'deleted'")
     assert "failed 1 campaign failed since 2026-03-10" in Page(visitor.get("")).text
     empty.execute("UPDATE mail_campaigns SET gone_at = observed_at WHERE mail_name = 'lost'")
@@ -118,8 +118,7 @@ def test_a_failed_campaign_that_is_gone_needs_no_attention(visitor: Visitor, emp
 def test_what_is_sending_or_scheduled(visitor: Visitor, empty: Warehouse) -> None:
     tasks = [task(f"planned {n:02}", 1, NOW + n * DAY) for n in range(1, 11)]
     tasks += [task("under way", 1, NOW - DAY / 24), task("sent", 2, NOW), task("gone", 1, NOW)]
-    rows = [campaign_row(each, mail_conn_id=ACCOUNT, observed_at=NOW) for each in tasks]
-    empty.load(CAMPAIGNS, rows, "mail_campaigns")
+    load_tasks(empty, tasks, NOW)
     empty.execute("UPDATE mail_campaigns SET gone_at = observed_at WHERE mail_name = 'gone'")
     text = Page(visitor.get("")).text.partition("What goes out next")[2].partition("Needs attention")[0]
     assert "About under way Name: under way Lists: Newsletter, Shop sending 2026-03-12 11:00" in text
@@ -144,8 +143,7 @@ def test_people_are_counted_in_the_lists_of_the_account(visitor: Visitor, empty:
         task("one", 1, NOW + DAY, rcptListNames=["News"]),
         task("two", 1, NOW + DAY, rcptListNames=["News", "VIP"]),
     ]
-    rows = [campaign_row(each, mail_conn_id=ACCOUNT, observed_at=NOW) for each in tasks]
-    empty.load(CAMPAIGNS, rows, "mail_campaigns")
+    load_tasks(empty, tasks, NOW)
     lines = visitor.get("?csv=current").splitlines()
     assert [line.rpartition(",")[2] for line in lines[1:]] == ["3", ""]
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from airflow.providers.sqlite.hooks.sqlite import SqliteHook
 
-from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS, campaign_row
-from tests.plugin.data import ACCOUNT, fill, load_stats, stats, task
+from tests.plugin.data import ACCOUNT, fill, load_stats, load_tasks, stats, task
 from tests.support.airflow import RunningAirflow
 from tests.support.browser import Open, violations, visits
 from tests.support.dags import AIRFLOW_VERSION
@@ -76,7 +75,7 @@ def test_a_campaign_is_found(visit: Open) -> None:
     page.get_by_role("img", name="Opens in percent").wait_for()
     page.get_by_text("The numbers").click()
     page.get_by_role("row", name="5 36.0 % 32.5 %").wait_for()
-    for name in ("Overview", "Lists", "Transactional", "Loads", "Imports", "Audiences", "Events", "Waits"):
+    for name in ("Overview", "Lists", "Transactional", "Freshness", "Imports", "Audiences", "Activity", "Waiting"):
         page.get_by_label("Pages").get_by_role("link", name=name).click()
         page.locator("h1").wait_for()
         assert page.locator("header a[aria-current]").inner_text() == name
@@ -90,7 +89,7 @@ def test_campaigns_are_compared_and_downloaded(visit: Open) -> None:
     page.get_by_role("heading", name="Campaigns side by side").wait_for()
     assert page.locator(".chart polyline").count() == 2
     with page.expect_download() as download:
-        page.get_by_role("link", name="Download as a spreadsheet (CSV): Campaigns side by side").click()
+        page.get_by_role("link", name="Campaigns side by side").click()
     assert download.value.suggested_filename == "mail-comparison.csv"
     assert len(download.value.path().read_text().splitlines()) == 3
 
@@ -121,7 +120,7 @@ def test_it_is_in_the_menu_of_airflow(visit: Open) -> None:
     frame.get_by_role("link", name="Campaigns", exact=True).click()
     frame.get_by_role("link", name="week-6").click()
     for link, address in (
-        ("its page on the platform", "/docs?of=week-6"),
+        ("open it in the email service", "/docs?of=week-6"),
         ("This view", "account=mail_default&name=week-6"),
     ):
         with page.context.expect_page() as opened:
@@ -198,5 +197,4 @@ def fill_year(warehouse: Warehouse) -> None:
     for day, records in sorted(observed.items()):
         asked_at = datetime.datetime.combine(day, datetime.time(20), datetime.UTC)
         load_stats(warehouse, records, asked_at, ACCOUNT)
-    rows = [campaign_row(each, mail_conn_id=ACCOUNT, observed_at=now) for each in tasks]
-    warehouse.load(CAMPAIGNS, rows, "mail_campaigns")
+    load_tasks(warehouse, tasks, now)
