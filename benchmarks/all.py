@@ -86,6 +86,8 @@ def rows() -> Iterator[Row]:
             yield Row(f"batch, {in_flight} in flight, line", ours, f"batch {other}, {line_name(*LINE)}", aim=aim)
     yield Row("batch, no latency, CPU", "batch ours 1, 0 ms", "batch loop, 0 ms", "cpu", 2.1)
     yield Row("batch with a memory, no latency, CPU", "batch remembered 1, 0 ms", "batch ours 1, 0 ms", "cpu", 1.3)
+    line = line_name(*LINE)
+    yield Row("batch with a memory, 8 in flight, line", f"batch remembered 8, {line}", f"batch ours 8, {line}", aim=1.3)
     for kind in ("upsert", "upsert async", "creation", "deletion", "lists", "senders", "templates"):
         ours = f"{kind} ours, {line_name(*LINE)}"
         yield Row(f"{kind}, one by one, line", ours, f"{kind} loop new, {line_name(*LINE)}", aim=1.1)
@@ -157,7 +159,8 @@ class Jobs:
         jobs: dict[str, tuple[bool, Job]] = {}
         for line in ((0, False), LINE):
             name = line_name(*line)
-            batches = ("ours 1", "loop", *(("ours 8", "loop new", "careful") if line == LINE else ("remembered 1",)))
+            batches = ["ours 1", "loop"]
+            batches += ["ours 8", "remembered 8", "loop new", "careful"] if line == LINE else ["remembered 1"]
             variants = [f"batch {variant}" for variant in batches]
             if line == LINE:
                 kinds = ("upsert", "upsert async", "creation", "deletion", "lists", "senders", "templates")
