@@ -37,6 +37,7 @@ from airflow_provider_mail.webhook.tokens import (
     TOKENS_SECONDS,
     TokenOwner,
     Tokens,
+    check_tokens,
     new_token,
     token_digest,
     token_of,
@@ -69,7 +70,7 @@ def serve(args: Namespace) -> None:
     if args.workers < 1:
         fail("--workers: must be at least 1")
     settings = ReceiverSettings.from_airflow()
-    Tokens(open_inbox()).check()
+    check_tokens(Tokens(open_inbox()).valid())
     print(f"Receiving at {settings.receive_url or f'http://{args.host}:{args.port}'}/{HIDDEN}", flush=True)
     logging.disable(logging.NOTSET)
     uvicorn.run(
@@ -151,7 +152,6 @@ def rotate(args: Namespace) -> None:
     hook = MailHook(mail_conn_id)
     tokens = Tokens(inbox, TokenOwner.of(mail_conn_id, hook.get_conn().config))
     inbox.create()
-    tokens.create()
     base, token, grace = args.url or settings.receive_url, new_token(), timedelta(hours=args.grace_hours)
     with tokens.rotation() as cursor:
         saved = hook.send(GetWebhook())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import logging
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -13,6 +12,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
@@ -23,7 +23,7 @@ from airflow_provider_mail.webhook.commits import GroupCommit, NotStored, Overlo
 from airflow_provider_mail.webhook.events import begins_as_push, count_quickly, split_push
 from airflow_provider_mail.webhook.health import Cached, Health
 from airflow_provider_mail.webhook.inbox import Push, open_inbox
-from airflow_provider_mail.webhook.tokens import HIDDEN, TOKENS_SECONDS, Tokens, token_digest, token_of
+from airflow_provider_mail.webhook.tokens import HIDDEN, TOKENS_SECONDS, Tokens, check_tokens, token_digest, token_of
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -58,79 +58,81 @@ class Receiver:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         token = hide_token(scope)
-        if asks_for(HEALTH, scope, token):
-            response = Response("OK") if await self.health.can_store() else unavailable()
-        elif asks_for(ALIVE, scope, token):
+        if asks_for(ALIVE, scope, token):
             response = Response("OK")
+        elif asks_for(HEALTH, scope, token):
+            response = Response("OK") if await self.health.can_store() else response_of(unavailable())
         else:
             response = await self._response(Request(scope, receive), token)
         await response(scope, receive, send)
 
     async def _response(self, request: Request, token: str) -> Response:
+        events = 0
+        try:
+            events = await self._receive(request, token)
+            response = Response("OK")
+        except HTTPException as error:
+            response = response_of(error)
+        emit({RECEIVED_PUSHES: 1, RECEIVED_EVENTS: events}, {"status": str(response.status_code)})
+        return response
+
+    async def _receive(self, request: Request, token: str) -> int:
+        """Store a push; return the number of its events.
+
+        :raises HTTPException: the request is not accepted.
+        """
+        mail_conn_id = await self._owner(token)
+        if request.method in ("GET", "HEAD"):
+            return 0  # services check an address so before they use it
+        self._check_head(request)
+        if await self.health.is_full():
+            raise unavailable()
+        try:
+            with self.commits.room() as add:
+                body = await self._body(request, add)
+                events = await count_events(body)
+            await self.commits.store(Push(body, datetime.now(UTC), mail_conn_id, _TASK_STATUS in body))
+        except (Overloaded, NotStored):
+            raise unavailable() from None
+        return events
+
+    async def _owner(self, token: str) -> str:
+        """Return the id of the `mail` connection that a token belongs to."""
         try:
             tokens = await self.tokens.get()
         except Exception:
-            return self._counted(unavailable())
+            raise unavailable() from None
         presented, mail_conn_id = token_digest(token), None
         for digest, owner in tokens.items():
             mail_conn_id = owner if hmac.compare_digest(presented, digest) else mail_conn_id
         if mail_conn_id is None:
-            return self._counted(Response("Not Found", 404))
-        if rejected := await self._rejected(request):
-            return self._counted(rejected)
-        return self._counted(*await self._stored(request, mail_conn_id))
+            raise HTTPException(404)
+        return mail_conn_id
 
-    @staticmethod
-    def _counted(response: Response, events: int = 0) -> Response:
-        emit({RECEIVED_PUSHES: 1, RECEIVED_EVENTS: events}, {"status": str(response.status_code)})
-        return response
-
-    async def _rejected(self, request: Request) -> Response | None:
-        """Check what precedes the body of a request with a valid token."""
-        if request.method in ("GET", "HEAD"):
-            return Response("OK")  # services check an address so before they use it
+    def _check_head(self, request: Request) -> None:
         if request.method != "POST":
-            return Response("Method Not Allowed", 405, {"Allow": "GET, HEAD, POST"})
+            raise HTTPException(405, headers={"Allow": "GET, HEAD, POST"})
         if self.user_agent and request.headers.get("user-agent") != self.user_agent:
-            return Response("Forbidden", 403)
+            raise HTTPException(403)
         if not _JSON.fullmatch(request.headers.get("content-type", "")):
-            return Response("Unsupported Media Type", 415)
+            raise HTTPException(415)
         if request.headers.get("content-encoding", "identity").lower() != "identity":
-            return Response("Unsupported Media Type", 415, {"Accept-Encoding": "identity"})
-        return unavailable() if await self.health.is_full() else None
+            raise HTTPException(415, headers={"Accept-Encoding": "identity"})
+        length = request.headers.get("content-length", "")
+        if length.isdecimal() and int(length[:20]) > self.max_body:
+            raise HTTPException(413)
 
-    async def _stored(self, request: Request, mail_conn_id: str) -> tuple[Response, int]:
-        """Store the push; return the response and the number of its events, 0 if they were not counted."""
-        count = 0
-        try:
-            with self.commits.room() as add:
-                try:
-                    async with asyncio.timeout(BODY_SECONDS):
-                        body = await self._body(request, add)
-                except (ClientDisconnect, TimeoutError):
-                    return Response("Bad Request", 400, {"Connection": "close"}), count
-                if body is None:
-                    return Response("Content Too Large", 413), count
-                if not begins_as_push(body):
-                    return Response("The body is not a JSON array of events", 400), count
-                if (count := await count_events(body)) > MAX_EVENTS_PER_PUSH:
-                    return Response(f"The push has more than {MAX_EVENTS_PER_PUSH} events", 400), count
-            await self.commits.store(Push(body, datetime.now(UTC), mail_conn_id, _TASK_STATUS in body))
-        except (Overloaded, NotStored):
-            return unavailable(), count
-        return Response("OK"), count
-
-    async def _body(self, request: Request, add: Callable[[int], None]) -> bytes | None:
-        """Read the body; ``None`` when it is too long."""
-        declared = request.headers.get("content-length", "")
-        if declared.isdecimal() and int(declared[:20]) > self.max_body:
-            return None
+    async def _body(self, request: Request, add: Callable[[int], None]) -> bytes:
         body = bytearray()
-        async for chunk in request.stream():
-            if len(body) + len(chunk) > self.max_body:
-                return None
-            add(len(chunk))
-            body += chunk
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                async for chunk in request.stream():
+                    if len(body) + len(chunk) > self.max_body:
+                        raise HTTPException(413)
+                    add(len(chunk))
+                    body += chunk
+        except (ClientDisconnect, TimeoutError):
+            raise HTTPException(400, headers={"Connection": "close"}) from None
         return bytes(body)
 
 
@@ -145,17 +147,28 @@ def hide_token(scope: Scope) -> str:
     return token
 
 
-def unavailable() -> Response:
-    """Return the response after which the service tries again."""
-    return Response("Service Unavailable", 503, {"Retry-After": str(RETRY_AFTER_SECONDS)})
+def unavailable() -> HTTPException:
+    """Return the error after which the service tries again."""
+    return HTTPException(503, headers={"Retry-After": str(RETRY_AFTER_SECONDS)})
+
+
+def response_of(error: HTTPException) -> Response:
+    return Response(error.detail, error.status_code, error.headers)
 
 
 async def count_events(body: bytes) -> int:
-    """Return the number of events of a push; not all are counted of too many, or of one that is damaged."""
+    """Return the number of events of a push.
+
+    :raises HTTPException: it is no push, or has too many.
+    """
+    if not begins_as_push(body):
+        raise HTTPException(400, "The body is not a JSON array of events")
     if (count := count_quickly(body)) is None:
         # In a thread: one event may have some MiB.
         parts = islice(split_push(body), MAX_EVENTS_PER_PUSH + 1)
         count = len(await asyncio.to_thread(list, parts))
+    if count > MAX_EVENTS_PER_PUSH:
+        raise HTTPException(400, f"The push has more than {MAX_EVENTS_PER_PUSH} events")
     return count
 
 
@@ -163,30 +176,49 @@ def asks_for(name: str, scope: Scope, token: str) -> bool:
     return token == name and scope["method"] in ("GET", "HEAD")
 
 
-_log = logging.getLogger(__name__)
+def make_receiver() -> Receiver:
+    """Make the receiver with the settings of Airflow's configuration.
+
+    :raises MailConfigError: a setting is impossible.
+    :raises WarehouseError: the database cannot hold an inbox.
+    """
+    # Airflow 3.1 and later look up connections in the database only in this context.
+    os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
+    settings = ReceiverSettings.from_airflow()
+    inbox = open_inbox()
+    prepare()
+    commits = GroupCommit(inbox, max_pending=settings.receive_max_pending_bytes)
+    tokens: Cached[Mapping[str, str]] = Cached(
+        Tokens(inbox).valid, TOKENS_SECONDS, "The tokens of the receiver could not be read"
+    )
+    return Receiver(
+        commits,
+        tokens,
+        Health(inbox, tokens, commits.failed_lately, max_bytes=settings.receive_max_inbox_bytes),
+        max_body=settings.receive_max_body_bytes,
+        user_agent=settings.receive_user_agent,
+    )
 
 
 class ReceiverApp:
-    """The receiver with the settings of Airflow's configuration, read when it starts.
+    """The receiver, which is made when it starts.
 
     A server that reports its start gets an error without an inbox or a token, and ends. Mounted in a server of
     your own, it starts with the first request; until it can, it responds with 503.
     """
 
     def __init__(self) -> None:
-        self._receiver: Receiver | None = None
-        self._commits: GroupCommit | None = None
-        self._starting = asyncio.Lock()
-        self._last_error = ""
+        self._receiver = Cached(make_receiver, float("inf"), "The receiver of events cannot start")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif scope["type"] == "http":
-            receiver = self._receiver or await self._started()
-            if receiver is None:
+            try:
+                receiver = await self._receiver.get()
+            except Exception:
                 token = hide_token(scope)
-                response = Response("OK") if asks_for(ALIVE, scope, token) else unavailable()
+                response = Response("OK") if asks_for(ALIVE, scope, token) else response_of(unavailable())
                 await response(scope, receive, send)
             else:
                 await receiver(scope, receive, send)
@@ -194,59 +226,18 @@ class ReceiverApp:
             hide_token(scope)
             await send({"type": "websocket.close"})
 
-    async def _started(self) -> Receiver | None:
-        async with self._starting:
-            if self._receiver is None:
-                try:
-                    await asyncio.to_thread(self.start)
-                except Exception as error:
-                    self._log_once(f"The receiver of events cannot start: {error}")
-        return self._receiver
-
-    def start(self) -> Tokens:
-        """Read the settings and make the receiver; return its tokens.
-
-        :raises MailConfigError: a setting is impossible.
-        :raises WarehouseError: the database cannot hold an inbox.
-        """
-        # Airflow 3.1 and later look up connections in the database only in this context.
-        os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
-        settings = ReceiverSettings.from_airflow()
-        inbox = open_inbox()
-        tokens = Tokens(inbox)
-        prepare()
-        self._commits = GroupCommit(inbox, max_pending=settings.receive_max_pending_bytes)
-        valid: Cached[Mapping[str, str]] = Cached(
-            tokens.valid, TOKENS_SECONDS, "The tokens of the receiver could not be read"
-        )
-        limit = settings.receive_max_inbox_bytes
-        self._receiver = Receiver(
-            self._commits,
-            valid,
-            Health(inbox, valid, self._commits.failed_lately, max_bytes=limit),
-            max_body=settings.receive_max_body_bytes,
-            user_agent=settings.receive_user_agent,
-        )
-        return tokens
-
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
         try:
-            tokens = await asyncio.to_thread(self.start)
-            await asyncio.to_thread(tokens.check)
+            receiver = await self._receiver.get()
+            check_tokens(await receiver.tokens.get())
         except Exception as error:
-            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            await send({"type": "lifespan.startup.failed", "message": str(error) or repr(error)})
             return
         await send({"type": "lifespan.startup.complete"})
         await receive()
-        if self._commits is not None:
-            await self._commits.close()
+        await receiver.commits.close()
         await send({"type": "lifespan.shutdown.complete"})
-
-    def _log_once(self, message: str) -> None:
-        if message != self._last_error:
-            self._last_error = message
-            _log.error("%s", message)
 
 
 app = ReceiverApp()

@@ -7,8 +7,8 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, InvalidStateError
-from contextlib import ExitStack, contextmanager, suppress
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager
 from queue import SimpleQueue
 from typing import Any
 
@@ -41,7 +41,7 @@ class NotStored(Exception):
 
 
 class _Writer:
-    """A connection in a thread of its own, since drivers block, which runs one transaction after the other.
+    """A connection in a thread of its own, since drivers block. It ends with the first transaction that fails.
 
     :raises TimeoutError: too many threads hang already.
     """
@@ -53,6 +53,7 @@ class _Writer:
 
     def write(self, pushes: Sequence[Push]) -> Future[None]:
         stored: Future[None] = Future()
+        stored.set_running_or_notify_cancel()
         self._groups.put((pushes, stored))
         return stored
 
@@ -64,22 +65,17 @@ class _Writer:
         self._reading.end()
 
     def _run(self) -> None:
-        with suppress(Exception), ExitStack() as stack:
-            connection: Any = None
-            while (group := self._groups.get()) is not None:
+        connection: Any = None
+        with ExitStack() as stack:
+            while group := self._groups.get():
                 pushes, stored = group
                 try:
                     connection = connection or stack.enter_context(self._inbox.connection())
                     self._inbox.insert(connection, pushes)
                 except Exception as error:
-                    _end(stored.set_exception, error)
+                    stored.set_exception(error)
                     return
-                _end(stored.set_result, None)
-
-
-def _end(result: Callable[[Any], None], value: Any) -> None:
-    with suppress(InvalidStateError):  # nothing waits for it any longer
-        result(value)
+                stored.set_result(None)
 
 
 class GroupCommit:
@@ -181,34 +177,33 @@ class GroupCommit:
 
     async def _write(self, pushes: Sequence[Push]) -> bool:
         """Write a group in one transaction; return whether the database confirmed it."""
-        # The server may have closed the connection while it was idle. Pushes that it stored nevertheless are stored
-        # twice, as if the service had sent them again.
-        attempts = 1 if self._writer is None else 2
+        is_open = self._writer is not None
         try:
             async with asyncio.timeout(WRITE_SECONDS):
-                while True:
-                    attempts -= 1
-                    try:
-                        self._writer = self._writer or _Writer(self._inbox, self._threads)
-                        await asyncio.wrap_future(self._writer.write(pushes))
-                    except TimeoutError:
+                try:
+                    await self._attempt(pushes)
+                except Exception:
+                    if not is_open:
                         raise
-                    except Exception as error:
-                        self._writer = None
-                        if not attempts:
-                            # The message of a driver may quote the body.
-                            problem = str(error) if isinstance(error, WarehouseError) else safe_message(error)
-                            _log.error("The inbox could not store %d pushes: %s", len(pushes), problem)
-                            return False
-                    else:
-                        return True
+                    # The server may have closed the connection while it was idle. Pushes that it stored nevertheless
+                    # are stored twice, as if the service had sent them again.
+                    await self._attempt(pushes)
         except TimeoutError:
-            if self._writer is not None:
-                self._writer.cut()
+            problem = f"no answer within {WRITE_SECONDS} s"
+        except WarehouseError as error:
+            problem = str(error)
+        except Exception as error:
+            problem = safe_message(error)  # that of a driver may quote the body
+        else:
+            return True
+        _log.error("The inbox could not store %d pushes: %s", len(pushes), problem)
+        return False
+
+    async def _attempt(self, pushes: Sequence[Push]) -> None:
+        self._writer = writer = self._writer or _Writer(self._inbox, self._threads)
+        try:
+            await asyncio.wrap_future(writer.write(pushes))
+        except BaseException:
+            writer.cut()
             self._writer = None
-            _log.error(
-                "The inbox did not answer for %d s: %d pushes are not confirmed, and its connection is given up",
-                WRITE_SECONDS,
-                len(pushes),
-            )
-            return False
+            raise

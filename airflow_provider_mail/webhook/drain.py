@@ -64,30 +64,34 @@ class UnreadableEventError(WarehouseError):
 class Drained:
     """What a drain did.
 
+    :param events: those that could be read and stored, or are duplicates.
     :param stored: those that were new, by code; ``other`` for codes that the specification does not have.
-    :param dead_letters: new dead letters, without conflicts.
-    :param conflicts: new dead letters of events that have the identity of a stored one, and other fields.
-    :param existing: of one batch, the identities that were stored before; ``None`` if they are unknown.
+    :param reasons: the number of new dead letters by reason.
     """
 
     pushes: int = 0
     events: int = 0
     stored: Counter[str] = field(default_factory=Counter)
-    dead_letters: int = 0
-    conflicts: int = 0
-    reasons: Counter[Reason] = field(default_factory=Counter, compare=False)
-    existing: Collection[Key] | None = field(default=None, compare=False, repr=False)
+    reasons: Counter[Reason] = field(default_factory=Counter)
 
     @property
     def duplicates(self) -> int:
         return self.events - self.stored.total()
 
+    @property
+    def conflicts(self) -> int:
+        """New dead letters of events that have the identity of a stored one, and other fields."""
+        return self.reasons[Reason.CONFLICT]
+
+    @property
+    def dead_letters(self) -> int:
+        """New dead letters, without conflicts."""
+        return self.reasons.total() - self.conflicts
+
     def __iadd__(self, other: Drained) -> Drained:
         self.pushes += other.pushes
         self.events += other.events
         self.stored += other.stored
-        self.dead_letters += other.dead_letters
-        self.conflicts += other.conflicts
         self.reasons += other.reasons
         return self
 
@@ -109,17 +113,18 @@ class EventTables:
     def create(self) -> None:
         """Create the tables, or add columns of a later version."""
         self._load(EVENTS, self.events, Source(()))
-        self._load(DEAD_LETTERS, self.dead_letters, Source(()))
+        self.store_letters(())
 
     def _load(self, table: Table, name: str, source: Source) -> LoadResult:
         return load(self.hook, LoadRequest(table, TableName.parse(name), source, task_run=self.task_run))
 
     def store(
-        self, rows: Iterable[Row], letters: list[DeadLetter], reject: Callable[[DeadLetter], None] | None = None
+        self, rows: Sequence[Row], letters: list[DeadLetter], reject: Callable[[DeadLetter], None] | None = None
     ) -> Drained:
         """Store events, then dead letters. What is stored already stays as it is.
 
-        :param rows: rows of `EVENTS`; iterating over them may add to ``letters``.
+        :param rows: rows of `EVENTS`.
+        :param letters: receives the events that have the identity of a stored one, and other fields.
         :param reject: receives the events that the table cannot store. Default: they become dead letters.
         """
         add = reject or letters.append
@@ -127,21 +132,20 @@ class EventTables:
         def on_unstorable(row: Sequence[Any], _: UnstorableError) -> None:
             add(_letter_of(row, Reason.DATABASE))
 
-        loaded = self._load(EVENTS, self.events, Source(rows, on_unstorable))
-        drained = Drained(events=(loaded.inserted or 0) + (loaded.unchanged or 0), existing=loaded.existing)
+        loaded = self._load(EVENTS, self.events, Source(iter(rows), on_unstorable))
+        drained = Drained(events=(loaded.inserted or 0) + (loaded.unchanged or 0))
         for code, count in (loaded.inserted_by or {}).items():
             drained.stored[code if code in _CODES else OTHER] += count
-        return self.store_dead_letters(letters, drained)
-
-    def store_dead_letters(self, letters: Sequence[DeadLetter], drained: Drained) -> Drained:
-        """Store dead letters, and count the new ones."""
+        if drained.duplicates:
+            letters += _conflicts(StoredTable(self.hook, EVENTS, self.events), rows, loaded.existing or ())
         if letters:
-            loaded = self._load(DEAD_LETTERS, self.dead_letters, Source(letter.row() for letter in letters))
-            for reason, count in (loaded.inserted_by or {}).items():
-                drained.reasons[Reason.of(str(reason))] += count
-            drained.conflicts = drained.reasons[Reason.CONFLICT]
-            drained.dead_letters = drained.reasons.total() - drained.conflicts
+            drained.reasons = self.store_letters(letters)
         return drained
+
+    def store_letters(self, letters: Iterable[DeadLetter]) -> Counter[Reason]:
+        """Store dead letters; return the number of new ones by reason."""
+        loaded = self._load(DEAD_LETTERS, self.dead_letters, Source(letter.row() for letter in letters))
+        return Counter({Reason.of(str(reason)): count for reason, count in (loaded.inserted_by or {}).items()})
 
 
 def drain(
@@ -183,8 +187,10 @@ def drain(
                     inbox.check_counter(unused[0])
                 return total
             batch = batches.popleft()
-            total += _store(batch, tables, dead_letters)
+            rows, letters = batch.events.result()
+            total += tables.store(rows, letters, None if dead_letters else _fail)
             inbox.finish(batch.connection, [push.id for push in batch.pushes], datetime.now(UTC))
+            total.pushes += len(batch.pushes)
             unused.append(batch.connection)
             if on_batch:
                 on_batch(total)
@@ -208,16 +214,6 @@ def _read(pushes: Sequence[StoredPush], dead_letters: bool) -> tuple[list[Row], 
         for row in read_push(push.body, Origin(push.mail_conn_id, push.received_at, push.id), reject)
     ]
     return rows, letters
-
-
-def _store(batch: _Batch, tables: EventTables, dead_letters: bool) -> Drained:
-    rows, letters = batch.events.result()
-    stored = tables.store(iter(rows), letters, letters.append if dead_letters else _fail)
-    if stored.duplicates:
-        events = StoredTable(tables.hook, EVENTS, tables.events)
-        tables.store_dead_letters(list(conflicts(events, rows, stored.existing)), stored)
-    stored.pushes = len(batch.pushes)
-    return stored
 
 
 def _fail(letter: DeadLetter) -> None:
@@ -259,28 +255,21 @@ def replay(hook: DbApiHook, table: str, dead_letters_table: str) -> Replayed:
     tables, stored = EventTables(hook, table, dead_letters_table), StoredTable(hook, DEAD_LETTERS, dead_letters_table)
     result, last = Replayed(), ""
     while page := stored.page(_COLUMNS, "letter_id", last, _PAGE):
+        rows: list[Row] = []
         read: dict[str, str] = {}
-        unstorable: list[DeadLetter] = []
-        result.drained += tables.store(_read_again(page, read), unstorable)
-        for letter in unstorable:
+        again: list[DeadLetter] = []
+        for letter_id, conn_id, received_at, push_id, index, raw, reason in page:
+            if reason != Reason.CONFLICT:  # which can be read, and would be left out again
+                with suppress(UnreadableError):
+                    rows.append(read_event(raw, Origin(conn_id, received_at, push_id), index))
+                    read[letter_id] = conn_id
+        result.drained += tables.store(rows, again)
+        for letter in again:
             read.pop(letter.letter_id, None)
         result.letters += stored.delete([{"mail_conn_id": conn_id, "letter_id": id} for id, conn_id in read.items()])
         last = page[-1][0]
     result.left = sum(count_by_reason(hook, dead_letters_table).values())
     return result
-
-
-def _read_again(letters: Sequence[Row], read: dict[str, str]) -> Iterator[Row]:
-    """Yield the rows of letters that can be read now.
-
-    :param read: receives the connection ids of these letters by their identifiers.
-    """
-    for letter_id, conn_id, received_at, push_id, index, raw, reason in letters:
-        if reason != Reason.CONFLICT:  # which can be read, and would be left out again
-            with suppress(UnreadableError):
-                row = read_event(raw, Origin(conn_id, received_at, push_id), index)
-                read[letter_id] = conn_id
-                yield row
 
 
 def count_by_reason(hook: DbApiHook, table: str) -> Counter[Reason]:
@@ -302,46 +291,24 @@ def count_by_reason(hook: DbApiHook, table: str) -> Counter[Reason]:
     return counts
 
 
-Key = tuple[str, str]
-"""The identity of an event in the table: the account and the digest."""
-
 _MAX_IDS = 800
 
 
 _RAW = EVENTS.names.index("raw")
-_PLACE = EVENTS.names.index("push_id")
-"""The first of two columns."""
 
 
-def conflicts(stored: StoredTable, rows: Sequence[Row], existing: Collection[Key] | None) -> Iterator[DeadLetter]:
+def _conflicts(stored: StoredTable, rows: Sequence[Row], existing: Collection[Row]) -> Iterator[DeadLetter]:
     """Yield a dead letter for each event that was not stored because one with its identity has other fields.
 
-    :param existing: identities that were stored before; ``None`` if they are unknown.
+    :param existing: the keys of rows that the table had before. The identity of an event is its account and digest.
     """
-    candidates = _not_stored(stored, rows) if existing is None else _known_or_different(rows, existing)
+    first: dict[Row, Row] = {}
+    candidates = [row for row in rows if row[:2] in existing or first.setdefault(row[:2], row)[_RAW] != row[_RAW]]
     for part in batched(candidates, _MAX_IDS):
-        stored_raw = {(conn_id, event_id): decoded(raw) for conn_id, event_id, raw in _select(stored, part, "raw")}
+        conn_ids, event_ids = ([*{row[index] for row in part}] for index in (0, 1))
+        where = {"mail_conn_id": OneOf(conn_ids), "event_id": OneOf(event_ids)}
+        found = stored.rows(("mail_conn_id", "event_id", "raw"), where)
+        stored_raw = {(conn_id, event_id): decoded(raw) for conn_id, event_id, raw in found}
         for row in part:
             if stored_raw.get(row[:2], row[_RAW]) != row[_RAW]:
                 yield _letter_of(row, Reason.CONFLICT)
-
-
-def _known_or_different(rows: Sequence[Row], existing: Collection[Key]) -> Iterator[Row]:
-    """Those whose identity was stored before, or that differ from the first row with their identity."""
-    first: dict[Key, Row] = {}
-    for row in rows:
-        if row[:2] in existing or first.setdefault(row[:2], row)[_RAW] != row[_RAW]:
-            yield row
-
-
-def _not_stored(stored: StoredTable, rows: Sequence[Row]) -> Iterator[Row]:
-    """Those in whose place the table has another event with the same identity."""
-    for part in batched(rows, _MAX_IDS):
-        places = {row[:2]: row[2:] for row in _select(stored, part, "push_id", "push_index")}
-        yield from (row for row in part if places.get(row[:2], row[_PLACE:]) != row[_PLACE:])
-
-
-def _select(stored: StoredTable, part: Sequence[Row], *columns: str) -> Iterator[tuple[Any, ...]]:
-    conn_ids, event_ids = ({row[index] for row in part} for index in (0, 1))
-    conditions = {"mail_conn_id": OneOf([*conn_ids]), "event_id": OneOf([*event_ids])}
-    yield from stored.rows(("mail_conn_id", "event_id", *columns), conditions)

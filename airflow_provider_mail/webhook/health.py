@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -184,4 +185,4 @@ def _read(inbox: Inbox, max_bytes: int) -> ReceiverStatus:
         exists = bool(inbox.sql.columns(cursor, inbox.name))
     if not exists:
         raise WarehouseError(f"there is no table {inbox.table}: create it with `{ROTATE}`")
-    return ReceiverStatus(inbox.state(), max_bytes, Tokens(inbox).count(), datetime.now(UTC))
+    return ReceiverStatus(inbox.state(), max_bytes, Counter(Tokens(inbox).valid().values()), datetime.now(UTC))

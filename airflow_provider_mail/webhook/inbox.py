@@ -6,7 +6,7 @@ import datetime
 import logging
 import os
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -105,18 +105,14 @@ class Inbox:
         self.sql = spelling()
         self.name = TableName.parse(table)
         self.table = qualified(self.name)
-        self._counts_name = self.beside("counts")
+        self.tokens_name, self._counts_name = self._beside("tokens"), self._beside("counts")
         self._counts = qualified(self._counts_name)
         self.mark = hook.placeholder
         """How a statement names a parameter."""
         self.waiting_bytes: int | None = None
         """Bytes that wait to be drained, as of the latest `insert` or `state` of this object; ``None`` before."""
 
-    def beside(self, suffix: str) -> TableName:
-        """Return the name of another table of the inbox.
-
-        :raises WarehouseError: it is too long.
-        """
+    def _beside(self, suffix: str) -> TableName:
         *schema, own = self.name.parts
         name = NamePart(f"{own.text}_{suffix}", own.quoted)
         if len(name.text.encode()) > MAX_PART_BYTES:
@@ -147,48 +143,39 @@ class Inbox:
             cursor.execute(query)
 
     def create(self) -> None:
-        columns = {
-            "id": self.sql.id_type,
-            "received_at": f"{self.sql.time_type} NOT NULL",
-            "mail_conn_id": "text NOT NULL",
-            "task_status": "boolean NOT NULL",
-            "body": f"{self.sql.body_type} NOT NULL",
-            "body_bytes": "integer NOT NULL",
-            "drained_at": self.sql.time_type,
-        }
-        # Small, whatever the retention: the pushes to be drained, and those that may report on a campaign.
-        indexes = {"waiting": "(id) WHERE drained_at IS NULL", "task_status": "(id) WHERE task_status"}
-        self.create_table(self.name, columns, indexes)
-        counts = {"shard": "integer PRIMARY KEY", "pushes": "bigint NOT NULL", "bytes": "bigint NOT NULL"}
-        self.create_table(self._counts_name, counts)
+        """Create the tables that do not exist: of the pushes, of the counter, and of the tokens."""
+        names = (self.name, self._counts_name, self.tokens_name)
         with self.connected() as cursor:
-            cursor.execute(f"SELECT count(*) FROM {self._counts}")
-            if cursor.fetchone()[0]:
-                return
-            self.sql.lock_definition(cursor, self._counts)
-            rows = ", ".join(f"({shard}, 0, 0)" for shard in range(_SHARDS))
-            cursor.execute(f"INSERT INTO {self._counts} (shard, pushes, bytes) VALUES {rows} ON CONFLICT DO NOTHING")
+            if all(self.sql.columns(cursor, name) for name in names):
+                return  # without the right to create tables, IF NOT EXISTS would fail, too
+            self.sql.lock_definition(cursor, self.table)
+            for statement in self._definitions():
+                cursor.execute(statement)
             self._recount(cursor)
             cursor.connection.commit()
 
-    def create_table(self, name: TableName, columns: Mapping[str, str], indexes: Mapping[str, str] = {}) -> None:
-        """Create a table in the database of the inbox, unless there is one.
-
-        :param columns: the definitions of its columns by their names.
-        :param indexes: by the end of its name, the columns and the condition of an index on the table of the inbox.
-            Default: none.
-        """
-        table = qualified(name)
-        with self.connected() as cursor:
-            if self.sql.columns(cursor, name):
-                return  # without the right to create tables, IF NOT EXISTS would fail, too
-            self.sql.lock_definition(cursor, table)
-            if not self.sql.columns(cursor, name):
-                definition = ", ".join(f"{column} {definition}" for column, definition in columns.items())
-                cursor.execute(f"CREATE TABLE {table} ({definition})")
-            for end, index in indexes.items():
-                cursor.execute(f"CREATE INDEX IF NOT EXISTS {self._index(end)} {index}")
-            cursor.connection.commit()
+    def _definitions(self) -> Iterator[str]:
+        time = self.sql.time_type
+        yield (
+            f"CREATE TABLE IF NOT EXISTS {self.table} (id {self.sql.id_type}, received_at {time} NOT NULL, "
+            f"mail_conn_id text NOT NULL, task_status boolean NOT NULL, body {self.sql.body_type} NOT NULL, "
+            f"body_bytes integer NOT NULL, drained_at {time})"
+        )
+        # Small, whatever the retention: the pushes to be drained, and those that may report on a campaign.
+        for purpose, condition in (("waiting", "drained_at IS NULL"), ("task_status", "task_status")):
+            name = quoted(f"{self.name.parts[-1].text.encode()[:40].decode(errors='ignore')}_{purpose}")
+            yield f"CREATE INDEX IF NOT EXISTS {self.sql.index(name, self.name)} (id) WHERE {condition}"
+        yield (
+            f"CREATE TABLE IF NOT EXISTS {self._counts} (shard integer PRIMARY KEY, pushes bigint NOT NULL, "
+            "bytes bigint NOT NULL)"
+        )
+        shards = ", ".join(f"({shard}, 0, 0)" for shard in range(_SHARDS))
+        yield f"INSERT INTO {self._counts} (shard, pushes, bytes) VALUES {shards} ON CONFLICT DO NOTHING"
+        yield (
+            f"CREATE TABLE IF NOT EXISTS {qualified(self.tokens_name)} (digest text PRIMARY KEY, "
+            "mail_conn_id text NOT NULL, service_host text NOT NULL, account text NOT NULL, "
+            f"created_at {time} NOT NULL, retires_at {time})"
+        )
 
     def insert(self, connection: Any, pushes: Sequence[Push]) -> None:
         """Store pushes in one transaction, durably."""
@@ -416,10 +403,6 @@ class Inbox:
             )
             for id, at, mail_conn_id, task_status, body in cursor.fetchall()
         ]
-
-    def _index(self, purpose: str) -> str:
-        name = quoted(f"{self.name.parts[-1].text.encode()[:40].decode(errors='ignore')}_{purpose}")
-        return self.sql.index(name, self.name)
 
 
 def _packed(body: bytes) -> tuple[bytes, int]:

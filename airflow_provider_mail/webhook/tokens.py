@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -43,6 +42,15 @@ def token_of(path: str) -> str:
     return path.rstrip("/").rpartition("/")[2]
 
 
+def check_tokens(valid: Collection[str]) -> None:
+    """Check that there is a valid token.
+
+    :raises MailConfigError: there is none.
+    """
+    if not valid:
+        raise MailConfigError(_NO_TOKEN)
+
+
 class TokenOwner(NamedTuple):
     """Whose tokens end together: several deployments may use one inbox, and the same id for different connections.
 
@@ -71,20 +79,7 @@ class Tokens:
     def __init__(self, inbox: Inbox, owner: TokenOwner | None = None) -> None:
         self._inbox = inbox
         self._owner = owner or TokenOwner("", "", "")
-        self._name = inbox.beside("tokens")
-        self.table = qualified(self._name)
-
-    def create(self) -> None:
-        time = self._inbox.sql.time_type
-        columns = {
-            "digest": "text PRIMARY KEY",
-            "mail_conn_id": "text NOT NULL",
-            "service_host": "text NOT NULL",
-            "account": "text NOT NULL",
-            "created_at": f"{time} NOT NULL",
-            "retires_at": time,
-        }
-        self._inbox.create_table(self._name, columns)
+        self.table = qualified(inbox.tokens_name)
 
     def valid(self) -> dict[str, str]:
         """Return the ids of the `mail` connections by the digests of their valid tokens.
@@ -92,26 +87,12 @@ class Tokens:
         :raises MailConfigError: there is no table of tokens.
         """
         with self._inbox.connected() as cursor:
-            if not self._inbox.sql.columns(cursor, self._name):
+            if not self._inbox.sql.columns(cursor, self._inbox.tokens_name):
                 raise MailConfigError(_NO_TOKEN)
             self._run(
                 cursor, "SELECT digest, mail_conn_id FROM {table} WHERE retires_at IS NULL OR retires_at > {time}", 0
             )
             return dict(cursor.fetchall())
-
-    def count(self) -> dict[str, int]:
-        try:
-            return dict(Counter(self.valid().values()))
-        except MailConfigError:
-            return {}
-
-    def check(self) -> None:
-        """Check that there is a valid token.
-
-        :raises MailConfigError: there is no valid token.
-        """
-        if not self.valid():
-            raise MailConfigError(_NO_TOKEN)
 
     def digests(self) -> set[str]:
         with self._inbox.connected() as cursor:

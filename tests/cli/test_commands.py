@@ -13,7 +13,7 @@ import yaml
 from airflow.providers.sqlite.hooks.sqlite import SqliteHook
 
 from airflow_provider_mail.hold import SETTLE_SECONDS
-from airflow_provider_mail.webhook.drain import Drained, EventTables, drain
+from airflow_provider_mail.webhook.drain import EventTables, drain
 from airflow_provider_mail.webhook.events import DeadLetter, Origin, Reason
 from airflow_provider_mail.webhook.inbox import Inbox
 from airflow_provider_mail.webhook.tokens import TokenOwner, Tokens
@@ -177,7 +177,7 @@ def inbox(hook: SqliteHook) -> Inbox:
         DeadLetter(Origin("mail_default", NOON, 1), index, Reason.NO_CODE, json.dumps(each))
         for index, each in enumerate(events)
     ]
-    tables.store_dead_letters(letters, Drained())
+    tables.store_letters(letters)
     drain(inbox, EventTables(hook, "others", "other_letters"), batch_size=10)
     return inbox
 
@@ -214,7 +214,6 @@ def test_the_state_of_receiving(command: Command, hook: SqliteHook, request: pyt
         "dead_letters": {"EventCode is not a text, or is missing": 3},
         "problems": ["there is no valid token: every push is answered with 404"],
     }  # fmt: skip
-    Tokens(inbox).create()
     Tokens(inbox, TokenOwner("mail_default", "", "")).add("x")
     receive(inbox, [push(event(1), at=datetime.datetime.now(datetime.UTC))])
     said = command("receive", "status")

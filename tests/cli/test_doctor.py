@@ -83,7 +83,6 @@ def test_the_inbox_is_checked(doctor: Command, tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("AIRFLOW_CONN_INBOX", json.dumps({"conn_type": "sqlite", "host": str(tmp_path / "inbox.db")}))
     monkeypatch.setenv("AIRFLOW__MAIL__INBOX_CONN_ID", "inbox")
     assert "there is no valid token" in only(doctor(), "inbox")["message"]
-    Tokens(inbox).create()
     Tokens(inbox, TokenOwner("mail_default", "", "")).add("x")
     receive(inbox, [push(event(1))])
     old = only(doctor(), "inbox")

@@ -218,7 +218,6 @@ def test_the_inbox(visitor: Visitor, filled: Warehouse, monkeypatch: pytest.Monk
     assert_shows(visitor, "events", "Not counted yet not known For your engineers: there is no table")
     inbox = Inbox(filled.hook)
     inbox.create()
-    Tokens(inbox).create()
     Tokens(inbox, TokenOwner("mail_default", "", "")).add("x")
     assert_shows(visitor, "events", "0 messages of the email service.")
     receive(inbox, [push(at=datetime.datetime.now(datetime.UTC))])

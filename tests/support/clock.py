@@ -24,6 +24,9 @@ from airflow_provider_mail.api.client import MailClient
 STUCK_SECONDS = 30
 """How long an event loop waits for a response before time passes in spite of it."""
 
+STILL_SECONDS = 20
+"""How long an event loop waits for its threads while time stands still."""
+
 RESOLUTION = 1e-6
 """Of the clocks of event loops. Where a machine has been up for months, asyncio's own is lost in the rounding of times,
 and a timer that is due at the very time at which a clock stands still would never end."""
@@ -171,12 +174,30 @@ class StillClock(Clock):
         return _StillLoop(self)
 
 
+class _StillSelector(selectors.DefaultSelector):  # type: ignore[valid-type,misc]
+    """Fails the test that hangs: time stands still, so no limit of the package ends it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._idle_since: float | None = None
+
+    def select(self, timeout: float | None = None) -> Any:
+        self._idle_since = self._idle_since or _monotonic()
+        ready = super().select(STILL_SECONDS if timeout is None else min(timeout, STILL_SECONDS))
+        if ready or (timeout is not None and timeout <= RESOLUTION):
+            self._idle_since = None
+        elif _monotonic() - self._idle_since >= STILL_SECONDS:
+            self._idle_since = None
+            raise TimeoutError(f"nothing has happened for {STILL_SECONDS} s")
+        return ready
+
+
 class _StillLoop(asyncio.SelectorEventLoop):
     """Waits for its threads, and for timers until the clock is moved; that wakes it only if one of its tasks does."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        super().__init__()
+        super().__init__(_StillSelector())
         self._clock_resolution = RESOLUTION
 
     def time(self) -> float:

@@ -63,7 +63,6 @@ class RunningReceiver:
     def __enter__(self) -> Self:
         try:
             self.inbox.create()
-            self.tokens.create()
             self.tokens.add(self.token)
             self.start()
         except BaseException:

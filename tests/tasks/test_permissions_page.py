@@ -115,7 +115,6 @@ def test_grants_in_postgres(postgres_server: PostgresServer, monkeypatch: pytest
             monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", replace(database, user="mail_loader").airflow_connection)
             tokens = Tokens(inbox := Inbox(sql_hook("warehouse")), TokenOwner("mail_default", "", ""))
             inbox.create()
-            tokens.create()
             tokens.add(new_token())
             parts = Parts(monkeypatch)
             assert parts.run(PARTS, {}) == {}  # makes the tables

@@ -68,7 +68,6 @@ def inbox(request: pytest.FixtureRequest, make_warehouse: Callable[..., Warehous
 @pytest.fixture
 def ready(inbox: Inbox) -> Inbox:
     """An inbox with a token."""
-    Tokens(inbox).create()
     Tokens(inbox, TokenOwner("mail_default", "", "")).add(TOKEN)
     return inbox
 

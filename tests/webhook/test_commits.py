@@ -173,7 +173,7 @@ def test_a_transaction_that_hangs_is_given_up(still_clock: StillClock, caplog: p
     inbox = HeldInbox(holds=())
     run(inbox, test, max_pending=100)
     assert inbox.stored == [[b"zero"], [b"second"], [b"third"]], "what was given up is not written again"
-    assert caplog.text.count("The inbox did not answer for 15 s: 1 pushes are not confirmed") == 1
+    assert caplog.text.count("The inbox could not store 1 pushes: no answer within 15 s") == 1
 
 
 def test_a_push_behind_slow_transactions_does_not_wait_for_ever(still_clock: StillClock) -> None:

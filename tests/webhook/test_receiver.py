@@ -287,7 +287,6 @@ def test_while_nothing_can_be_stored_the_service_tries_again(
 
 @both_databases
 def test_without_a_token_no_push_can_be_stored(inbox: Inbox) -> None:
-    Tokens(inbox).create()
     with receiver(inbox) as sender:
         assert [*sender.get("/health"), sender.push()] == [503, 404]
         assert sender.request("POST", "/health").status_code == 404

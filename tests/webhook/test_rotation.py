@@ -259,7 +259,6 @@ def test_a_token_ends_after_the_api_key_was_changed(
 @in_both_databases
 def test_a_token_from_the_future_ends(rotate: Rotate, inbox: Inbox, tokens: Tokens) -> None:
     """The clock of a machine that made it was wrong."""
-    tokens.create()
     for arguments in (("--no-save",), ()):
         before = set(tokens.valid())
         rotate("--no-save")

@@ -16,7 +16,7 @@ from airflow_provider_mail.__main__ import main
 from airflow_provider_mail._config import OPTIONS
 from airflow_provider_mail.webhook.app import ReceiverApp
 from airflow_provider_mail.webhook.inbox import Inbox, Push
-from airflow_provider_mail.webhook.tokens import TokenOwner, Tokens, new_token
+from airflow_provider_mail.webhook.tokens import TokenOwner, Tokens
 from tests.warehouse.conftest import Warehouse
 from tests.webhook.receiving import TOKEN, Sender, execute
 
@@ -95,16 +95,16 @@ def test_it_starts_with_a_token(
     assert statuses(app, "/x", "/x", "/alive") == [503, 503, 200]
     assert caplog.text.count("there is no inbox") == 1
     monkeypatch.setenv(CONN_ID, "warehouse")
+    execute(inbox, "DROP TABLE mail_inbox_tokens")
     assert error(capfd) == NO_TOKEN
     assert statuses(app, "/x") == [503], "which tokens are valid is not known"
-    Tokens(inbox).create()
+    inbox.create()
     assert error(capfd) == NO_TOKEN
     assert statuses(ReceiverApp(), "/x") == [404]
-    Tokens(inbox, TokenOwner("mail_default", "", "")).add(new_token())
+    Tokens(inbox, TokenOwner("mail_default", "", "")).add(TOKEN)
     app = ReceiverApp()
     messages = [message["type"] for message in lifespan(app)]
     assert messages == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
-    Tokens(inbox, TokenOwner("mail_default", "", "")).add(TOKEN)
     with asyncio.Runner() as runner:
         assert Sender(app, runner).push() == 503, "it has ended"
 
