@@ -64,9 +64,7 @@ WAITS_FAILED = Metric(
 )
 
 RECEIVED_PUSHES = Metric("mail.receive.pushes", "pushes", "requests to the receiver of events", ("status",))
-RECEIVED_EVENTS = Metric(
-    "mail.receive.events", "events", "events in them, where the token was right and they could be counted", ("status",)
-)
+RECEIVED_EVENTS = Metric("mail.receive.events", "events", "events in those that were stored", ("status",))
 INBOX_PUSHES = Metric("mail.inbox.pushes", "pushes", "gauge: pushes in the inbox that are not drained", (), True)
 INBOX_BYTES = Metric("mail.inbox.bytes", "bytes", "gauge: their bytes, before compression", (), True)
 INBOX_OLDEST = Metric(
