@@ -37,9 +37,7 @@ class MailNotifier(BaseNotifier):
     Its ``uniqueMsgID`` is derived from the event (the task instance and its try, or the run and the number of times it
     was cleared) and from the whole message, so that a callback that Airflow runs twice can be recognized.
 
-    .. seealso::
-        For more information on how to use this notifier, see the guide
-        :ref:`howto/notifier:MailNotifier`
+    .. seealso:: the guide :ref:`howto/notifier:MailNotifier`
         (in the package: ``airflow_provider_mail/docs/notifications.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)

@@ -54,9 +54,7 @@ class MailCreateCampaignOperator(MailLineage, SendGuardMixin, WaitingMixin, Base
     that waits pushes the others before, as the XCom ``campaign``. When the connection has a ``campaign_url``, the task
     links to its campaign.
 
-    .. seealso::
-        For more information on how to use this operator, see the guide
-        :ref:`howto/operator:MailCreateCampaignOperator`
+    .. seealso:: the guide :ref:`howto/operator:MailCreateCampaignOperator`
         (in the package: ``airflow_provider_mail/docs/campaigns.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
@@ -444,9 +442,7 @@ class MailCancelCampaignOperator(BaseNamedOperator):
 
     Returns ``mail_name``, ``cancelled`` and ``sandbox``.
 
-    .. seealso::
-        For more information on how to use this operator, see the guide
-        :ref:`howto/operator:MailCancelCampaignOperator`
+    .. seealso:: the guide :ref:`howto/operator:MailCancelCampaignOperator`
         (in the package: ``airflow_provider_mail/docs/campaigns.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
@@ -495,9 +491,7 @@ class MailDeleteCampaignOperator(BaseDeleteOperator):
 
     Returns ``mail_name``, ``deleted`` and ``sandbox``.
 
-    .. seealso::
-        For more information on how to use this operator, see the guide
-        :ref:`howto/operator:MailDeleteCampaignOperator`
+    .. seealso:: the guide :ref:`howto/operator:MailDeleteCampaignOperator`
         (in the package: ``airflow_provider_mail/docs/campaigns.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)

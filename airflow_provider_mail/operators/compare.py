@@ -40,9 +40,7 @@ class MailCompareCampaignsOperator(BaseMailOperator):
     bounds of the true share), ``problems`` (why no difference is shown) and ``table``, the campaigns as a Markdown
     table. The same is pushed to XCom as ``comparison`` before the task fails, then without a ``winner``.
 
-    .. seealso::
-        For more information on how to use this operator, see the guide
-        :ref:`howto/operator:MailCompareCampaignsOperator`
+    .. seealso:: the guide :ref:`howto/operator:MailCompareCampaignsOperator`
         (in the package: ``airflow_provider_mail/docs/stages.md``).
 
     :param stats_a: the statistics of a campaign: the result of a

@@ -47,9 +47,7 @@ class MailImportContactsOperator(BaseContactImportOperator):
     ``changes_only`` also ``joined``, ``changed``, ``left`` and ``size``, and with rejected rows ``rejects_path``
     and ``rejects_table``, where they are kept; never rows or addresses.
 
-    .. seealso::
-        For more information on how to use this operator, see the guide
-        :ref:`howto/operator:MailImportContactsOperator`
+    .. seealso:: the guide :ref:`howto/operator:MailImportContactsOperator`
         (in the package: ``airflow_provider_mail/docs/contacts.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
@@ -193,9 +191,7 @@ class MailUpsertContactOperator(BaseMailOperator):
 
     Returns ``sandbox``.
 
-    .. seealso::
-        For more information on how to use this operator, see the guide
-        :ref:`howto/operator:MailUpsertContactOperator`
+    .. seealso:: the guide :ref:`howto/operator:MailUpsertContactOperator`
         (in the package: ``airflow_provider_mail/docs/resources.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
@@ -252,9 +248,7 @@ class MailDeleteContactOperator(BaseNamedOperator):
     spellings it was deleted and looked up), ``audiences`` (those that have forgotten the person), ``deleted_at`` (ISO
     8601, UTC), ``reference`` and ``sandbox``; never the address.
 
-    .. seealso::
-        For more information on how to use this operator, see the guide
-        :ref:`howto/operator:MailDeleteContactOperator`
+    .. seealso:: the guide :ref:`howto/operator:MailDeleteContactOperator`
         (in the package: ``airflow_provider_mail/docs/resources.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)

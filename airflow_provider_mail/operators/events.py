@@ -44,9 +44,7 @@ class MailReconcileEventsOperator(MailLineage, SqlTask, BaseMailOperator):
     Returns ``table``, ``start_day``, ``end_day``, ``compared`` (rows), ``differing`` (rows with a difference) and
     ``differences`` (these rows, up to 20).
 
-    .. seealso::
-        For more information on how to use this operator, see the guide
-        :ref:`howto/operator:MailReconcileEventsOperator`
+    .. seealso:: the guide :ref:`howto/operator:MailReconcileEventsOperator`
         (in the package: ``airflow_provider_mail/docs/events.md``).
 
     :param mail_conn_id: the connection to the service, whose events are compared. Default: ``mail_default``.

@@ -20,9 +20,7 @@ class MailCreateListOperator(BaseCreateOperator):
 
     Returns ``list_name``, ``created`` and ``sandbox``.
 
-    .. seealso::
-        For more information on how to use this operator, see the guide
-        :ref:`howto/operator:MailCreateListOperator`
+    .. seealso:: the guide :ref:`howto/operator:MailCreateListOperator`
         (in the package: ``airflow_provider_mail/docs/resources.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
@@ -54,9 +52,7 @@ class MailDeleteListOperator(BaseDeleteOperator):
 
     Returns ``list_name``, ``deleted`` and ``sandbox``.
 
-    .. seealso::
-        For more information on how to use this operator, see the guide
-        :ref:`howto/operator:MailDeleteListOperator`
+    .. seealso:: the guide :ref:`howto/operator:MailDeleteListOperator`
         (in the package: ``airflow_provider_mail/docs/resources.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)

@@ -37,9 +37,7 @@ class MailPreflightOperator(BaseCampaignOperator):
     does not report it), ``findings`` (each with ``check``, ``level`` and ``text``) and ``table``, the findings as a
     Markdown table for a person who decides. Addresses are reduced to their domains.
 
-    .. seealso::
-        For more information on how to use this operator, see the guide
-        :ref:`howto/operator:MailPreflightOperator`
+    .. seealso:: the guide :ref:`howto/operator:MailPreflightOperator`
         (in the package: ``airflow_provider_mail/docs/preflight.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)

@@ -34,9 +34,7 @@ class MailSendTestOperator(MailCreateCampaignOperator):
     Returns ``mail_name``, ``guid``, ``adopted``, ``incomplete``, ``sandbox`` and, after a wait, ``mail_stats``. A task
     that waits pushes the others before, as the XCom ``campaign``.
 
-    .. seealso::
-        For more information on how to use this operator, see the guide
-        :ref:`howto/operator:MailSendTestOperator`
+    .. seealso:: the guide :ref:`howto/operator:MailSendTestOperator`
         (in the package: ``airflow_provider_mail/docs/stages.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)

@@ -22,9 +22,7 @@ class MailAddSenderOperator(BaseCreateOperator):
 
     Returns ``sender_email``, ``sender_type``, ``created`` and ``sandbox``.
 
-    .. seealso::
-        For more information on how to use this operator, see the guide
-        :ref:`howto/operator:MailAddSenderOperator`
+    .. seealso:: the guide :ref:`howto/operator:MailAddSenderOperator`
         (in the package: ``airflow_provider_mail/docs/resources.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
@@ -62,9 +60,7 @@ class MailVerifySenderOperator(BaseMailOperator):
 
     Returns ``valid``, ``good_mx``, ``good_spf``, ``good_dkim`` and ``good_dmarc``.
 
-    .. seealso::
-        For more information on how to use this operator, see the guide
-        :ref:`howto/operator:MailVerifySenderOperator`
+    .. seealso:: the guide :ref:`howto/operator:MailVerifySenderOperator`
         (in the package: ``airflow_provider_mail/docs/resources.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
@@ -115,9 +111,7 @@ class MailDeleteSenderOperator(BaseDeleteOperator):
 
     Returns ``sender_email``, ``deleted`` and ``sandbox``.
 
-    .. seealso::
-        For more information on how to use this operator, see the guide
-        :ref:`howto/operator:MailDeleteSenderOperator`
+    .. seealso:: the guide :ref:`howto/operator:MailDeleteSenderOperator`
         (in the package: ``airflow_provider_mail/docs/resources.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)

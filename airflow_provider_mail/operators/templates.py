@@ -21,9 +21,7 @@ class MailCreateTemplateOperator(BaseCreateOperator):
 
     Returns ``template_name``, ``created`` and ``sandbox``.
 
-    .. seealso::
-        For more information on how to use this operator, see the guide
-        :ref:`howto/operator:MailCreateTemplateOperator`
+    .. seealso:: the guide :ref:`howto/operator:MailCreateTemplateOperator`
         (in the package: ``airflow_provider_mail/docs/resources.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
@@ -84,9 +82,7 @@ class MailDeleteTemplateOperator(BaseDeleteOperator):
 
     Returns ``template_name``, ``deleted`` and ``sandbox``.
 
-    .. seealso::
-        For more information on how to use this operator, see the guide
-        :ref:`howto/operator:MailDeleteTemplateOperator`
+    .. seealso:: the guide :ref:`howto/operator:MailDeleteTemplateOperator`
         (in the package: ``airflow_provider_mail/docs/resources.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)

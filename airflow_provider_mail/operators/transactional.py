@@ -275,9 +275,7 @@ class MailSendOperator(BaseSendOperator):
     Returns ``requests`` and ``recipients`` that were accepted over all tries, ``unknown_requests`` and
     ``unknown_recipients`` that were skipped, and ``sandbox``; never addresses.
 
-    .. seealso::
-        For more information on how to use this operator, see the guide
-        :ref:`howto/operator:MailSendOperator`
+    .. seealso:: the guide :ref:`howto/operator:MailSendOperator`
         (in the package: ``airflow_provider_mail/docs/transactional.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
@@ -427,9 +425,7 @@ class MailSendBatchOperator(BaseSendBatchOperator):
     Returns ``requests`` and ``recipients`` that were accepted over all tries, ``unknown_requests`` and
     ``unknown_recipients`` that were skipped, ``duplicate_recipients`` and ``sandbox``; never addresses.
 
-    .. seealso::
-        For more information on how to use this operator, see the guide
-        :ref:`howto/operator:MailSendBatchOperator`
+    .. seealso:: the guide :ref:`howto/operator:MailSendBatchOperator`
         (in the package: ``airflow_provider_mail/docs/transactional.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)

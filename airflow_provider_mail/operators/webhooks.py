@@ -29,9 +29,7 @@ class MailSaveWebhookOperator(BaseMailOperator):
 
     Returns ``changed``: the names of the fields that were changed.
 
-    .. seealso::
-        For more information on how to use this operator, see the guide
-        :ref:`howto/operator:MailSaveWebhookOperator`
+    .. seealso:: the guide :ref:`howto/operator:MailSaveWebhookOperator`
         (in the package: ``airflow_provider_mail/docs/resources.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)

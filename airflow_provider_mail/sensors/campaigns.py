@@ -41,9 +41,7 @@ class MailCampaignSensor(BaseWaitSensor):
     Before 3.3, the sensor waits for a missing campaign even if it existed, a draft occupies the worker slot until it is
     confirmed, and failed polls after the first never end the wait before ``timeout``.
 
-    .. seealso::
-        For more information on how to use this sensor, see the guide
-        :ref:`howto/sensor:MailCampaignSensor`
+    .. seealso:: the guide :ref:`howto/sensor:MailCampaignSensor`
         (in the package: ``airflow_provider_mail/docs/waiting.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)

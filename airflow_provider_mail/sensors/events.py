@@ -29,9 +29,7 @@ class MailInboxSensor(BaseWaitSensor):
 
     Returns ``inbox_conn_id`` and ``inbox_table``.
 
-    .. seealso::
-        For more information on how to use this sensor, see the guide
-        :ref:`howto/sensor:MailInboxSensor`
+    .. seealso:: the guide :ref:`howto/sensor:MailInboxSensor`
         (in the package: ``airflow_provider_mail/docs/events.md``).
 
     :param inbox_conn_id: the connection to the database of the inbox. Default: ``[mail] inbox_conn_id``. (templated)

@@ -66,9 +66,7 @@ class MailStatsGateSensor(MailStatsSettledSensor):
     shown``), ``problems`` and ``table``, the rates as a Markdown table. The same is pushed to XCom as ``gate`` before
     the task fails, skips or asks.
 
-    .. seealso::
-        For more information on how to use this sensor, see the guide
-        :ref:`howto/sensor:MailStatsGateSensor`
+    .. seealso:: the guide :ref:`howto/sensor:MailStatsGateSensor`
         (in the package: ``airflow_provider_mail/docs/stages.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)

@@ -29,9 +29,7 @@ class MailSenderSensor(BaseWaitSensor):
 
     Returns ``valid``, ``good_mx``, ``good_spf``, ``good_dkim`` and ``good_dmarc``, all true.
 
-    .. seealso::
-        For more information on how to use this sensor, see the guide
-        :ref:`howto/sensor:MailSenderSensor`
+    .. seealso:: the guide :ref:`howto/sensor:MailSenderSensor`
         (in the package: ``airflow_provider_mail/docs/waiting.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)

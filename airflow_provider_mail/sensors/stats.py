@@ -46,9 +46,7 @@ class MailStatsSettledSensor(BaseWaitSensor):
     Returns ``mail_name``, ``mail_send_date`` (ISO 8601, UTC), ``sent_count``, ``open_count``, ``click_count``,
     ``hard_bounce``, ``soft_bounce``, ``unsent_count``, ``unsubscribe_count``; in sandbox mode also ``sandbox``.
 
-    .. seealso::
-        For more information on how to use this sensor, see the guide
-        :ref:`howto/sensor:MailStatsSettledSensor`
+    .. seealso:: the guide :ref:`howto/sensor:MailStatsSettledSensor`
         (in the package: ``airflow_provider_mail/docs/waiting.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)

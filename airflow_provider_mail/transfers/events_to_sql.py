@@ -45,9 +45,7 @@ class MailEventsToSqlOperator(MailLineage, SqlTask, BaseMailOperator):
     ``duplicates``, ``dead_letters`` (new ones), ``conflicts`` (new ones: duplicates with other fields, kept as dead
     letters) and ``deleted_pushes``.
 
-    .. seealso::
-        For more information on how to use this operator, see the guide
-        :ref:`howto/operator:MailEventsToSqlOperator`
+    .. seealso:: the guide :ref:`howto/operator:MailEventsToSqlOperator`
         (in the package: ``airflow_provider_mail/docs/events.md``).
 
     :param inbox_conn_id: the connection to the database of the inbox, Postgres or SQLite. Default: ``[mail]

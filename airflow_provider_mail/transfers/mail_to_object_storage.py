@@ -164,9 +164,7 @@ class MailContactsToObjectStorageOperator(BaseContactReader, BaseListToObjectSto
     Returns ``list_name``, ``path`` (the folder of the load), ``records``, ``files`` and ``readings`` (the number of
     times that the list was read); with ``rejects`` also ``rejected``. Never rows or addresses.
 
-    .. seealso::
-        For more information on how to use this operator, see the guide
-        :ref:`howto/operator:MailContactsToObjectStorageOperator`
+    .. seealso:: the guide :ref:`howto/operator:MailContactsToObjectStorageOperator`
         (in the package: ``airflow_provider_mail/docs/object-storage.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
@@ -241,9 +239,7 @@ class MailCampaignsToObjectStorageOperator(BaseCampaignReader, BaseListToObjectS
     Returns ``path`` (the folder of the load), ``records``, ``files`` and ``readings`` (the number of times that the
     list was read); with ``rejects`` also ``rejected``.
 
-    .. seealso::
-        For more information on how to use this operator, see the guide
-        :ref:`howto/operator:MailCampaignsToObjectStorageOperator`
+    .. seealso:: the guide :ref:`howto/operator:MailCampaignsToObjectStorageOperator`
         (in the package: ``airflow_provider_mail/docs/object-storage.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
@@ -321,9 +317,7 @@ class MailStatsToObjectStorageOperator(RemovesRows, BaseFilesOperator):
     Returns ``path``, ``start_day``, ``end_day``, ``records``, ``files`` (written), ``removed`` (files) and
     ``missing_days`` (of transactional mail); with ``rejects`` also ``rejected``.
 
-    .. seealso::
-        For more information on how to use this operator, see the guide
-        :ref:`howto/operator:MailStatsToObjectStorageOperator`
+    .. seealso:: the guide :ref:`howto/operator:MailStatsToObjectStorageOperator`
         (in the package: ``airflow_provider_mail/docs/object-storage.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)

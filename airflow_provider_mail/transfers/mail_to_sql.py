@@ -50,9 +50,7 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
     newer ones) and ``deleted``; with ``rejects`` also ``rejected``; with a history ``history_table``,
     ``joined`` and ``left`` (contacts that were added or removed since the previous reading). Never rows or addresses.
 
-    .. seealso::
-        For more information on how to use this operator, see the guide
-        :ref:`howto/operator:MailContactsToSqlOperator`
+    .. seealso:: the guide :ref:`howto/operator:MailContactsToSqlOperator`
         (in the package: ``airflow_provider_mail/docs/warehouse.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
@@ -206,9 +204,7 @@ class MailCampaignsToSqlOperator(BaseCampaignReader, BaseListToSqlOperator):
     reports them, ``inserted``, ``changed``, ``unchanged``, ``outdated`` (rows not stored because the table has newer
     ones) and ``gone``; with ``rejects`` also ``rejected``.
 
-    .. seealso::
-        For more information on how to use this operator, see the guide
-        :ref:`howto/operator:MailCampaignsToSqlOperator`
+    .. seealso:: the guide :ref:`howto/operator:MailCampaignsToSqlOperator`
         (in the package: ``airflow_provider_mail/docs/warehouse.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
@@ -287,9 +283,7 @@ class MailCampaignStatsToSqlOperator(RemovesRows, BaseStatsToSqlOperator):
     ``changed``, ``unchanged``, ``outdated`` (rows not stored because the table has newer ones) and ``gone``; with
     snapshots also ``snapshots_table``, and with ``rejects`` also ``rejected``.
 
-    .. seealso::
-        For more information on how to use this operator, see the guide
-        :ref:`howto/operator:MailCampaignStatsToSqlOperator`
+    .. seealso:: the guide :ref:`howto/operator:MailCampaignStatsToSqlOperator`
         (in the package: ``airflow_provider_mail/docs/statistics.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
@@ -419,9 +413,7 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
     the database reports them, ``inserted``, ``changed``, ``unchanged`` and ``outdated`` (rows not stored because the
     table has newer ones); with ``rejects`` also ``rejected``.
 
-    .. seealso::
-        For more information on how to use this operator, see the guide
-        :ref:`howto/operator:MailTransactionalStatsToSqlOperator`
+    .. seealso:: the guide :ref:`howto/operator:MailTransactionalStatsToSqlOperator`
         (in the package: ``airflow_provider_mail/docs/statistics.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)

@@ -42,9 +42,7 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
     ``changes_only`` also ``joined``, ``changed``, ``left`` and ``size``, and with rejected rows ``rejects_path``
     and ``rejects_table``, where they are kept; never rows or addresses.
 
-    .. seealso::
-        For more information on how to use this operator, see the guide
-        :ref:`howto/operator:ObjectStorageToMailContactsOperator`
+    .. seealso:: the guide :ref:`howto/operator:ObjectStorageToMailContactsOperator`
         (in the package: ``airflow_provider_mail/docs/contacts.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)

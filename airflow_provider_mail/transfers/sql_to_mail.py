@@ -54,9 +54,7 @@ class SqlToMailContactsOperator(SqlSource, BaseContactImportOperator):
     ``changes_only`` also ``joined``, ``changed``, ``left`` and ``size``, and with rejected rows ``rejects_path``
     and ``rejects_table``, where they are kept; never rows or addresses.
 
-    .. seealso::
-        For more information on how to use this operator, see the guide
-        :ref:`howto/operator:SqlToMailContactsOperator`
+    .. seealso:: the guide :ref:`howto/operator:SqlToMailContactsOperator`
         (in the package: ``airflow_provider_mail/docs/contacts.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
@@ -182,9 +180,7 @@ class SqlToMailBatchOperator(SqlSource, BaseSendBatchOperator):
     Returns ``requests`` and ``recipients`` that were accepted over all tries, ``unknown_requests`` and
     ``unknown_recipients`` that were skipped, ``duplicate_recipients`` and ``sandbox``; never addresses.
 
-    .. seealso::
-        For more information on how to use this operator, see the guide
-        :ref:`howto/operator:SqlToMailBatchOperator`
+    .. seealso:: the guide :ref:`howto/operator:SqlToMailBatchOperator`
         (in the package: ``airflow_provider_mail/docs/transactional.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)

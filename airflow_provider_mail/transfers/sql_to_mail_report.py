@@ -32,9 +32,7 @@ class SqlToMailReportOperator(SqlSource, SendGuardMixin, BaseSendOperator):
     Returns ``rows``, ``requests`` and ``recipients`` that were accepted over all tries, ``unknown_requests`` and
     ``unknown_recipients`` that were skipped, ``dry_run`` and ``sandbox``; never rows or addresses.
 
-    .. seealso::
-        For more information on how to use this operator, see the guide
-        :ref:`howto/operator:SqlToMailReportOperator`
+    .. seealso:: the guide :ref:`howto/operator:SqlToMailReportOperator`
         (in the package: ``airflow_provider_mail/docs/how-to/report.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)

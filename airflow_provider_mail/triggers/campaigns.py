@@ -157,9 +157,7 @@ class MailCampaignTrigger(BaseWaitTrigger):
     The event contains ``status`` (``complete``, ``failed``, ``refused``, ``error`` or ``timeout``), ``name`` (the
     campaign), ``message`` and ``result`` (the counts of a sent campaign).
 
-    .. seealso::
-        For more information on how to use this trigger, see the guide
-        :ref:`howto/trigger:MailCampaignTrigger`
+    .. seealso:: the guide :ref:`howto/trigger:MailCampaignTrigger`
         (in the package: ``airflow_provider_mail/docs/waiting.md``).
 
     :param mail_conn_id: the connection to the service.
@@ -226,9 +224,7 @@ class MailCampaignEventTrigger(BaseEventTrigger):
 
     The trigger never ends. A failed poll is logged and repeated, after pauses that grow to a quarter of an hour.
 
-    .. seealso::
-        For more information on how to use this trigger, see the guide
-        :ref:`howto/trigger:MailCampaignEventTrigger`
+    .. seealso:: the guide :ref:`howto/trigger:MailCampaignEventTrigger`
         (in the package: ``airflow_provider_mail/docs/waiting.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``.

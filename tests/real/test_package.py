@@ -84,11 +84,11 @@ def test_the_guides_that_are_named_are_on_the_site_and_in_the_wheel(wheel: zipfi
     assert "airflow_provider_mail/docs/campaigns.md" in guides
     assert [path for path in sorted(paths) if not wheel.joinpath(path).is_file()] == []
 
-    block = re.compile(r"^class (\w+)(?:(?!^class ).)*?seealso::\n(.*?)\n\n", re.MULTILINE | re.DOTALL)
+    block = re.compile(r"^class (\w+)(?:(?!^class ).)*?seealso:: (.*?)\n\n", re.MULTILINE | re.DOTALL)
     hints = [hint for source in SOURCES for hint in block.findall(source)]
     assert len(hints) > 30
     kind = "(?:operator|sensor|trigger|notifier)"
-    form = rf"\s+For .* this {kind}, see the guide\s+:ref:`howto/{kind}:NAME`\s+\(in the package: ``{GUIDE}``\)\."
+    form = rf"the guide :ref:`howto/{kind}:NAME`\s+\(in the package: ``{GUIDE}``\)\."
     assert [name for name, hint in hints if not re.fullmatch(form.replace("NAME", name), hint)] == []
 
 
