@@ -42,9 +42,9 @@ def lists(names: Mapping[str, list[str]]) -> str:
         parts = [repr(part) for part in textwrap.wrap(" ".join(public), 100, drop_whitespace=False)]
         text = " ".join(parts)
         lines += [f"    {module!r}: {text if len(parts) == 1 else f'({text})'},"]
-    lines += ["}", "", "__all__ = ["]
-    lines += [f"    {name!r}," for name in sorted(name for public in names.values() for name in public)]
-    return "\n".join([*lines, "]", ""])
+    quoted = ", ".join(f'"{name}"' for name in sorted(name for public in names.values() for name in public))
+    wrapped = textwrap.wrap(quoted, 120, initial_indent="    ", subsequent_indent="    ")
+    return "\n".join([*lines, "}", "", "__all__ = [", *wrapped, "]  # fmt: skip", ""])
 
 
 def formatted(source: str) -> str:
