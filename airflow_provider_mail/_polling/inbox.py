@@ -23,7 +23,7 @@ from airflow_provider_mail._polling.shared_poller import (
     result_or_error,
 )
 from airflow_provider_mail.api.errors import MailConfigError, MailConnectError, MailError
-from airflow_provider_mail.api.flows.waits import PollDecision, PollErrorBudget, WaitStatus
+from airflow_provider_mail.api.flows.waits import PollDecision, PollErrorBudget, Wait, WaitStatus
 from airflow_provider_mail.version_compat import use_connection
 from airflow_provider_mail.warehouse.errors import WarehouseError, connect_error_message, safe_message
 from airflow_provider_mail.warehouse.time_limit import Reading, aread, read_within
@@ -131,26 +131,14 @@ class InboxPoller(SharedPoller[WaitSubscription]):
             subscription.deliver(result, at, 0.0)
 
 
-class InboxWait:
-    """Decides after each query whether a push waits to be drained.
-
-    :param state: the :attr:`state` of another object, to continue from it; ignored if it is of another inbox.
-    """
+class InboxWait(Wait):
+    """Decides after each query whether a push waits to be drained."""
 
     def __init__(self, inbox: InboxName, errors: PollErrorBudget, *, state: dict[str, Any] | None = None) -> None:
-        own = state if state and state.get("inbox") == list(inbox) else {}
+        super().__init__(list(inbox), errors, state)
         self._inbox = inbox
-        self._errors = errors
-        self._errors.restore(own.get("errors"))
 
-    @property
-    def state(self) -> dict[str, Any]:
-        return {"inbox": list(self._inbox), "errors": self._errors.state}
-
-    def decide(self, result: bool | MailError, at: float, offset: float = 0.0) -> PollDecision:
-        if isinstance(result, MailError):
-            return self._errors.failed(result, at)
-        self._errors.succeeded()
+    def _decide(self, result: bool, at: float, offset: float) -> PollDecision:
         if result:
             inbox = {"inbox_conn_id": self._inbox.conn_id, "inbox_table": self._inbox.table}
             return PollDecision(WaitStatus.COMPLETE, f"pushes wait in the {self._inbox}", inbox)

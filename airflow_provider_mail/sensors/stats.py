@@ -72,7 +72,7 @@ class MailStatsSettledSensor(BaseWaitSensor):
     identity = "mail_name"
     absent = "campaign {!r} whose statistics could settle"
     state_key = "mail_stats_settled"
-    lasting_fields = frozenset({"mail_name", "min_interval", "record", "same", "last"})
+    lasting_fields = frozenset({"awaited", "record", "same", "last"})
     mail_name: str
     stable_checks: int | None
     min_interval: float

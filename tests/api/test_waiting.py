@@ -29,6 +29,7 @@ from airflow_provider_mail.api.flows.waits import (
     StatsPollResult,
     StatsStabilityTracker,
     StatusLog,
+    Wait,
     WaitStatus,
     find_stats,
     status_line,
@@ -141,10 +142,8 @@ def test_the_time_of_a_poll_is_before_its_request() -> None:
     """The response to a slow poll may hold counts from before the age that ends a wait."""
     times: dict[str, float] = {}
 
-    class Recorder:
-        state: dict[str, Any] = {}  # noqa: RUF012
-
-        def decide(self, result: Any, at: float, offset: float = 0.0) -> PollDecision:
+    class Recorder(Wait):
+        def _decide(self, result: Any, at: float, offset: float) -> PollDecision:
             times["decided"] = at
             return PollDecision(WaitStatus.WAITING, "waiting")
 
@@ -152,7 +151,7 @@ def test_the_time_of_a_poll_is_before_its_request() -> None:
         times["responded"] = time.time()
         return None, 0.0
 
-    next(Polls(Recorder(), poll, log=print))
+    next(Polls(Recorder("news", None, None), poll, log=print))
     assert times["decided"] <= times["responded"]
 
 
@@ -305,7 +304,7 @@ def test_the_days_to_request(monkeypatch: pytest.MonkeyPatch) -> None:
     assert settling.days(march(1), None, at) == (march(1), march(11))
 
 
-@pytest.mark.parametrize("other", [{}, {"mail_name": "other"}, {"min_interval": 60.0}])
+@pytest.mark.parametrize("other", [{}, {"awaited": ["other", HOUR]}, {"awaited": ["news", 60.0]}])
 def test_state_of_something_else_is_not_taken_over(other: dict[str, Any]) -> None:
     settling = tracker()
     settling.decide(record(1), SENT_AT)

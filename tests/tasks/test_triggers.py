@@ -41,7 +41,7 @@ GETS, STATS = "campaign/mail/get", "campaign/mail/stats/get"
 WAIT = {"poke_interval": 30.0, "end_time": 1893456000.0, "poll_error_timeout": 60.0}
 COMMON = {"mail_conn_id": "mail_default", **WAIT}
 CAMPAIGN = {"mail_name": "spring", "not_before": 1893450000.0, "seen": True, "cancel_on_kill": True}
-STATE = {"mail_name": "spring", "min_interval": 3600.0, "record": None, "same": 0, "last": 0.0, "missing": 1}
+STATE = {"awaited": ["spring", 3600.0], "record": None, "same": 0, "last": 0.0, "missing": 1}
 SETTLED = {"mail_name": "spring", "start_day": "2026-03-01", "end_day": None, "stable_checks": 3}
 # From the first release on, what a version has stored must load for ever: arguments are only added, with a default.
 STORED: dict[str, dict[str, Any]] = {

@@ -10,11 +10,12 @@ final when they have not changed for long enough, or when the campaign is old en
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from airflow_provider_mail.api._core.requests import Client
 from airflow_provider_mail.api._core.responses import compact_records
@@ -217,18 +218,40 @@ class PollErrorBudget:
         )
 
 
-class Wait(Protocol):
+class Wait(ABC):
+    """Decides after each poll what it means, given those before it.
+
+    :param awaited: what identifies the awaited object, as plain JSON.
+    :param errors: limits how long polls may fail. Default: the limits of :class:`PollErrorBudget`.
+    :param state: the :attr:`state` of another wait, to continue from it; ignored if it is for something else.
+    """
+
+    def __init__(self, awaited: Any, errors: PollErrorBudget | None, state: dict[str, Any] | None) -> None:
+        self._awaited = awaited
+        self._earlier: dict[str, Any] = state if state and state.get("awaited") == awaited else {}
+        self._errors = errors or PollErrorBudget()
+        self._errors.restore(self._earlier.get("errors"))
+
     @property
     def state(self) -> dict[str, Any]:
         """The state that another process needs to continue the wait, as plain JSON."""
+        return {"awaited": self._awaited, "errors": self._errors.state}
 
     def decide(self, result: Any, at: float, offset: float = 0.0) -> PollDecision:
-        """Decide what a poll means, given those before it.
+        """Decide what a poll means.
 
         :param result: the object that the poll found, ``None`` if there is none, or the poll's error.
         :param at: Unix time of the poll.
         :param offset: seconds by which the service's clock is ahead of the local one.
         """
+        if isinstance(result, MailError):
+            return self._errors.failed(result, at)
+        self._errors.succeeded()
+        return self._decide(result, at, offset)
+
+    @abstractmethod
+    def _decide(self, result: Any, at: float, offset: float) -> PollDecision:
+        """Decide what a poll means that did not fail."""
 
 
 class Polls(Iterator[tuple[object, PollDecision]]):
@@ -296,17 +319,13 @@ PollResult: TypeAlias = Campaign | MailError | None
 """The result of one poll: the campaign of exactly that name, ``None`` if there is none, or the poll's error."""
 
 
-class CampaignWait:
+class CampaignWait(Wait):
     """Decides after each poll whether a campaign was sent, failed, or is still awaited.
 
-    :param errors: limits how long polls may fail. Default: the limits of :class:`PollErrorBudget`.
     :param seen: whether the campaign existed before; ``None`` when that is unknown.
     :param scheduled: whether the campaign is known to have been scheduled. Otherwise a campaign that shows as sending
         counts as being sent, regardless of its send time.
-    :param state: the :attr:`state` of another object, to continue from it; ignored if it is of another campaign.
     """
-
-    __slots__ = ("_drafts", "_errors", "_missing", "mail_name", "scheduled", "seen")
 
     def __init__(
         self,
@@ -317,22 +336,18 @@ class CampaignWait:
         scheduled: bool = False,
         state: dict[str, Any] | None = None,
     ) -> None:
-        own = state if state and state.get("mail_name") == mail_name else {}
+        super().__init__(mail_name, errors, state)
         self.mail_name = mail_name
-        self.seen: bool | None = own.get("seen", seen)
-        self.scheduled = scheduled or bool(own.get("scheduled"))
-        self._errors = errors or PollErrorBudget()
-        self._errors.restore(own.get("errors"))
-        self._missing = Streak(own.get("missing"))
-        self._drafts = Streak(own.get("drafts"))
+        self.seen: bool | None = self._earlier.get("seen", seen)
+        self.scheduled = scheduled or bool(self._earlier.get("scheduled"))
+        self._missing = Streak(self._earlier.get("missing"))
+        self._drafts = Streak(self._earlier.get("drafts"))
 
     @property
     def state(self) -> dict[str, Any]:
-        return {
-            "mail_name": self.mail_name,
+        return super().state | {
             "seen": self.seen,
             "scheduled": self.scheduled,
-            "errors": self._errors.state,
             "missing": self._missing.state,
             "drafts": self._drafts.state,
         }
@@ -342,15 +357,7 @@ class CampaignWait:
         """Whether the last poll showed a draft that may still be scheduled or sent."""
         return self._drafts.polls > 0
 
-    def decide(self, result: PollResult, at: float, offset: float = 0.0) -> PollDecision:
-        """Decide what a poll means, given those before it.
-
-        :param at: Unix time of the poll.
-        :param offset: seconds by which the service's clock is ahead of the local one.
-        """
-        if isinstance(result, MailError):
-            return self._errors.failed(result, at)
-        self._errors.succeeded()
+    def _decide(self, result: Campaign | None, at: float, offset: float) -> PollDecision:
         if result is None:
             self._drafts.end()
             self._missing.extend(at)
@@ -404,35 +411,16 @@ class CampaignWait:
         return PollDecision(WaitStatus.WAITING, f"{description}: {state} (mailStatus {status})")
 
 
-class SenderWait:
-    """Decides after each poll whether all four checks of a sender are good.
-
-    :param errors: limits how long polls may fail. Default: the limits of :class:`PollErrorBudget`.
-    :param state: the :attr:`state` of another object, to continue from it; ignored if it is of another sender.
-    """
+class SenderWait(Wait):
+    """Decides after each poll whether all four checks of a sender are good."""
 
     def __init__(
         self, sender_email: str, errors: PollErrorBudget | None = None, *, state: dict[str, Any] | None = None
     ) -> None:
-        own = state if state and state.get("sender_email") == sender_email else {}
-        self._sender_email = sender_email
-        self._errors = errors or PollErrorBudget()
-        self._errors.restore(own.get("errors"))
+        super().__init__(sender_email, errors, state)
 
-    @property
-    def state(self) -> dict[str, Any]:
-        return {"sender_email": self._sender_email, "errors": self._errors.state}
-
-    def decide(self, result: Checks | MailError | None, at: float, offset: float = 0.0) -> PollDecision:
-        """Decide what a poll means, given those before it.
-
-        :param result: the checks, ``None`` when there is no such sender, or the error of the poll.
-        :param at: Unix time of the poll.
-        """
-        if isinstance(result, MailError):
-            return self._errors.failed(result, at)
-        self._errors.succeeded()
-        sender = f"sender {self._sender_email!r}"
+    def _decide(self, result: Checks | None, at: float, offset: float) -> PollDecision:
+        sender = f"sender {self._awaited!r}"
         if result is None:
             return PollDecision(WaitStatus.WAITING, f"there is no {sender} (yet)")
         if all(result.values()):
@@ -460,18 +448,15 @@ def by_name(records: list[CampaignStats]) -> dict[str, CampaignStats]:
     return {record.mail_name: record for record in records}
 
 
-class StatsStabilityTracker:
+class StatsStabilityTracker(Wait):
     """Decides after each poll whether the statistics of a campaign are final.
 
     ``record`` is the last record found, as plain JSON with the specification's fields in snake_case.
 
-    :param errors: limits how long polls may fail. Default: the limits of :class:`PollErrorBudget`.
     :param stable_checks: final after this many consecutive observations of the same counts; ``None``: by age only.
     :param min_interval: a poll that finds the same counts is an observation if it is at least this many seconds after
         the previous observation.
     :param max_age: final this many seconds after the send time, even if counts change; ``None``: never by age.
-    :param state: the :attr:`state` of another object, to continue from it; ignored if it is of another campaign or
-        ``min_interval``.
     """
 
     def __init__(
@@ -484,29 +469,24 @@ class StatsStabilityTracker:
         max_age: float | None = None,
         state: dict[str, Any] | None = None,
     ) -> None:
+        super().__init__([mail_name, min_interval], errors, state)
         self.mail_name = mail_name
         self._stable_checks = stable_checks
         self._min_interval = min_interval
         self._max_age = max_age
-        own = state if state and (state["mail_name"], state["min_interval"]) == (mail_name, min_interval) else {}
-        self.record: dict[str, Any] | None = own.get("record")
-        self._same = int(own.get("same", 0))
-        self._last = float(own.get("last", 0.0))
-        self._missing = Streak(own.get("missed"))
-        self._errors = errors or PollErrorBudget()
-        self._errors.restore(own.get("errors"))
+        self.record: dict[str, Any] | None = self._earlier.get("record")
+        self._same = int(self._earlier.get("same", 0))
+        self._last = float(self._earlier.get("last", 0.0))
+        self._missing = Streak(self._earlier.get("missing"))
         self._errors.polled_before |= self.record is not None
 
     @property
     def state(self) -> dict[str, Any]:
-        return {
-            "mail_name": self.mail_name,
-            "min_interval": self._min_interval,
+        return super().state | {
             "record": self.record,
             "same": self._same,
             "last": self._last,
-            "missed": self._missing.state,
-            "errors": self._errors.state,
+            "missing": self._missing.state,
         }
 
     @property
@@ -544,15 +524,7 @@ class StatsStabilityTracker:
             return day - timedelta(days=1), min(day + timedelta(days=1), today)
         return start_day, max(start_day, end_day or today)
 
-    def decide(self, result: StatsPollResult, at: float, offset: float = 0.0) -> PollDecision:
-        """Decide what a poll means, given those before it.
-
-        :param at: Unix time of the poll.
-        :param offset: seconds by which the service's clock is ahead of the local one.
-        """
-        if isinstance(result, MailError):
-            return self._errors.failed(result, at)
-        self._errors.succeeded()
+    def _decide(self, result: CampaignStats | None, at: float, offset: float) -> PollDecision:
         if result is None:
             self._missing.extend(at)
             return self._decide_missing(at)
