@@ -36,7 +36,8 @@ from tests.tasks.triggering import steady_clock  # noqa: F401
 
 GETS, SENDS, STATS = "campaign/mail/get", "campaign/mail/sends", "campaign/mail/stats/get"
 DAY = 86_400
-SENT = datetime.now(UTC).replace(microsecond=0)
+SENT = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+"""Before noon, when the waits begin."""
 STORES = AIRFLOW_VERSION >= (3, 3)
 
 
