@@ -425,7 +425,7 @@ class ComparedAudience(Audience):
         def judge(part: str) -> None:
             some = waiting.pop(part)
             wanted = [(address, task.once_per or name) for address, _ in some]
-            verdicts = memory.reserve(wanted, task=f"{name}{part}", cap=cap)
+            ((_, verdicts),) = memory.reserve([wanted], task=f"{name}{part}", cap=cap)
             for (_, number), (verdict, _) in zip(some, verdicts, strict=True):
                 if verdict in self.mailed:
                     people.marks[number] = LEFT_OUT

@@ -1,21 +1,26 @@
-"""Who was mailed what: a table in the user's database that decides, before each request, who still may get a mail.
+"""Who was mailed what: tables in the user's database that decide, before each request, who still may get a mail.
 
-The row of a person and a key is written before the request and confirmed after it. Its key is unique, and transactions
-take turns, so that of two tasks that mail one person at once only one does.
+A mail belongs to a request, whose row tells whether it was sent. Requests are reserved many at once, which few
+statements do; each is begun right before it is sent, and until then its people are free, so that nobody is left out
+after a crash. The key of a mail is unique, and transactions take turns, so that of two tasks that mail one person at
+once only one does.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from itertools import compress, count, repeat
 from logging import getLogger
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from os.path import commonprefix
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -27,30 +32,56 @@ from airflow_provider_mail._task.state import TaskState
 from airflow_provider_mail._task.storage import check_tables
 from airflow_provider_mail.api._core.fields import address_key
 from airflow_provider_mail.api.errors import MailAmbiguousSendError, MailConfigError, MailError
-from airflow_provider_mail.api.transactional import Chunk, Delivery, unique_msg_id
+from airflow_provider_mail.api.transactional import Chunk, unique_msg_id
 from airflow_provider_mail.version_compat import knows_variables, store_variable, stored_variable
-from airflow_provider_mail.warehouse.database import LoadRequest, Source, StoredTable, TableName, configured_hook, load
+from airflow_provider_mail.warehouse.database import (
+    LoadRequest,
+    Source,
+    StoredTable,
+    TableName,
+    configured_hook,
+    load,
+    stream_rows,
+)
 from airflow_provider_mail.warehouse.table import derived_name
-from airflow_provider_mail.warehouse.tables.imports import MEMORY
+from airflow_provider_mail.warehouse.tables.imports import MEMORY, MEMORY_REQUESTS
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
 log = getLogger(__name__)
 
+T = TypeVar("T")
+
 VARIABLE = "mail_memory"
 
-INTENDED, SENT, IN_DOUBT = "intended", "sent", "in doubt"
+RESERVED, INTENDED, SENT, IN_DOUBT, NOT_SENT = "reserved", "intended", "sent", "in doubt", "not sent"
+FREE = (RESERVED, NOT_SENT)
+"""The states of requests whose people have had no mail; others may mail them."""
 
 Verdict: TypeAlias = Literal["new", "sent", "doubt", "already", "capped"]
 """``new``: may be mailed; ``sent`` and ``doubt``: by an earlier try of this task; ``already``: by another task or run,
-also if that is in doubt; ``capped``: had as many mails as ``at_most`` allows."""
+also if that is in doubt, or by this try; ``capped``: had as many mails as ``at_most`` allows."""
 
 Reserved: TypeAlias = tuple[str, str]
 """Person and key."""
 
+Change: TypeAlias = tuple[int, str, list[Reserved] | None]
+"""The new state of a request; or of some of its mails, which become a request of their own."""
+
 _PAIRS = 100
 """So many people with a key each are in one condition."""
+
+_NUMBERS = 1_000
+"""So many requests may be reserved in one transaction."""
+
+_MAX_AHEAD = 50
+"""So many requests are reserved at once: their people are found and stored in few statements."""
+
+_MAX_AHEAD_RECIPIENTS, _MAX_AHEAD_BYTES = 20_000, 8_000_000
+
+_AHEAD_SECONDS = 60
+"""How long before its request a mail may have been reserved."""
 
 CREATE = "it with `airflow mail memory create` (before Airflow 3.2: python -m airflow_provider_mail ...)"
 
@@ -71,16 +102,31 @@ class Cap:
         return all(last - first >= self.seconds for first, last in zip(inside, inside[self.count :], strict=False))
 
 
+class _Mail(NamedTuple):
+    """A mail to a person, as the memory has it."""
+
+    request: int
+    at: int
+    state: str
+    task: str
+
+    @property
+    def counts(self) -> bool:
+        return self.state not in FREE
+
+
 class Memory:
-    """The table of one database.
+    """The tables of one database.
 
     :param table: its name, optionally with its schema.
     """
 
     def __init__(self, hook: DbApiHook, table: str, key: AudienceKey) -> None:
         check_tables(hook, {"[mail] memory_table": table})
-        self._hook, self._name, self._key = hook, table, key
-        self._table = StoredTable(hook, MEMORY, table)
+        self._hook, self._key = hook, key
+        self._names = {MEMORY: table, MEMORY_REQUESTS: derived_name(table, "_requests")}
+        tables = [StoredTable(hook, declared, name) for declared, name in self._names.items()]
+        self._tables, (self._people, self._requests) = tables, (each.spelled for each in tables)
         self.place = f"table {table} of connection {hook.get_conn_id()!r}"
         self.alerts = Alerts(hook, derived_name(table, "_alerts"), key)
 
@@ -112,28 +158,38 @@ class Memory:
 
     def create(self) -> None:
         """Create the tables, unless they exist. Tasks do not: a table that was lost would mail everybody again."""
-        rows = Source([("", "", 0, uuid.uuid4().hex[:10], self._key.people(b"")[0])])
-        load(self._hook, LoadRequest(MEMORY, TableName.parse(self._name), rows))
+        first = {MEMORY: ("", "", 0), MEMORY_REQUESTS: (0, self._key.people(b"")[0], 0, uuid.uuid4().hex[:10])}
+        for table, name in self._names.items():
+            load(self._hook, LoadRequest(table, TableName.parse(name), Source([first[table]])))
         self.alerts.create()
 
-    def check(self) -> None:
-        """Check that the table can be trusted.
+        def work(execute: Callable[..., Any]) -> None:
+            # A backup of one of them: what one lacks is not numbered again.
+            turns, of_people, newest = self._turns(lambda sql: execute(sql, reads=True))
+            turn, mark = max(turns, of_people, newest), self._hook.placeholder
+            execute(f"UPDATE {self._requests} SET mailed_at = {mark} WHERE request = 0", [turn])
+            execute(f"UPDATE {self._people} SET request = {mark} WHERE person = '' AND mail_key = ''", [turn])
 
-        :raises MailConfigError: it is missing, or its people are hidden by another secret.
+        self._transaction(work)
+
+    def check(self) -> None:
+        """Check that the tables can be trusted.
+
+        :raises MailConfigError: one is missing, or the people are hidden by another secret.
         """
         problem = ""
         # Before the table is read: another task may use it meanwhile.
-        turns = self._known_turns() if knows_variables() else {}
-        if not self._table.existing_columns():
+        known = self._known_turns() if knows_variables() else {}
+        if not all(table.existing_columns() for table in self._tables):
             problem = f"{self.place} does not exist. If it never did, create {CREATE}. If it was lost, restore it"
-        elif not (rows := self._first_row()):
+        elif not (rows := self._first_row()) or not (turns := self._turns(self._read)):
             problem = f"{self.place} lacks its first row. If rows were deleted by hand, restore them; create {CREATE}"
         elif rows[0][0] not in self._key.people(b""):
             problem = (
                 f"the people in {self.place} are hidden by another secret: give [mail] audience_key, or [core] "
                 "fernet_key, its former value, too"
             )
-        elif rows[0][1] < turns.get(rows[0][2], 0):
+        elif turns[0] < max(turns[1], known.get(rows[0][1], 0)) or turns[1] < turns[2]:
             problem = (
                 f"{self.place} is older than when a task last wrote it: a backup was restored. Restore a newer one, or "
                 f"accept {CREATE}"
@@ -144,17 +200,33 @@ class Memory:
     @contextmanager
     def kept_open(self) -> Iterator[None]:
         """Use one connection; at the end, Airflow knows how new the table is at least."""
-        with self._table.kept_open():
+        with self._tables[0].kept_open():
             try:
                 yield
             finally:
                 if knows_variables():
                     self.accept()
 
+    def _transaction(self, work: Callable[[Callable[..., Any]], T]) -> T:
+        return self._tables[0].transaction(work)
+
+    def _read(self, sql: str, parameters: Sequence[Any] | None = None) -> list[Any]:
+        with stream_rows(self._hook, sql, parameters) as (_, batches):
+            return [row for batch in batches for row in batch]
+
     def _first_row(self) -> list[Any]:
-        """The row that all transactions change: a digest of the secret, their number, and the id of the table."""
-        columns = ", ".join(map(self._table.column, ("task", "mailed_at", "state")))
-        return list(self._table.select(columns, "person = '' AND mail_key = ''"))
+        """A digest of the secret, and the id of the table."""
+        return self._read(f"SELECT task, state FROM {self._requests} WHERE request = 0")
+
+    def _turns(self, read: Callable[[str], list[Any]]) -> list[int]:
+        """Return the numbers of transactions by the first rows of both tables, and that of the newest request; empty if
+        a first row is missing."""
+        rows = read(
+            f"SELECT locked.mailed_at, people.request, (SELECT MAX(request) FROM {self._requests}) "
+            f"FROM {self._requests} AS locked, {self._people} AS people "
+            "WHERE locked.request = 0 AND people.person = '' AND people.mail_key = ''"
+        )
+        return [number for turns, of_people, newest in rows for number in (turns, of_people, newest // _NUMBERS)]
 
     def _known_turns(self) -> dict[str, int]:
         """By the id of each table, its transactions when a task last used it; empty if that cannot be read."""
@@ -168,105 +240,183 @@ class Memory:
     def accept(self) -> None:
         """Store that the table is not older than it should be."""
         try:
-            _, turns, table = self._first_row()[0]
-            known = json.dumps(self._known_turns() | {table: int(turns)})
+            turns, *_ = self._turns(self._read)
+            known = json.dumps(self._known_turns() | {self._first_row()[0][1]: turns})
             store_variable(VARIABLE, known, "How new the memory of mails is at least")
         except Exception as error:
             log.warning("The Variable %r was not stored: %s", VARIABLE, type(error).__name__)
 
     def reserve(
         self,
-        wanted: Sequence[tuple[str, str]],
+        groups: Sequence[Sequence[tuple[str, str]]],
         *,
         task: str,
         at: int | None = None,
         cap: Cap | None = None,
-        confirmed: Mapping[str, Iterable[Reserved]] | None = None,
-    ) -> list[tuple[Verdict, Reserved]]:
-        """Decide about mails that are about to be sent, and write those that may be, in one transaction.
+        changes: Sequence[Change] = (),
+        own: Container[int] = (),
+        begun: int = 1,
+    ) -> list[tuple[int, list[tuple[Verdict, Reserved]]]]:
+        """Decide about the mails of requests, and store those that may be sent, in one transaction.
 
-        :param wanted: the address and the key of each mail.
+        The first requests with such mails are begun; for the further ones, call :meth:`begin` right before them. Until
+        then their people are free: who mails one of them takes all of the request away.
+
+        :param groups: for each request, the address and the key of each mail.
         :param task: who sends them.
         :param at: when they will be sent, in seconds since 1970. Default: now.
-        :param confirmed: the new states of mails that were reserved before.
+        :param changes: what has become of earlier requests.
+        :param own: earlier requests of this try.
+        :param begun: how many of those with such mails are begun.
+        :return: for each request, its number, and the verdict about each mail.
         """
-        digests = {address: self._key.people(address.encode()) for address, _ in wanted}
+        digests = {address: self._key.people(address.encode()) for group in groups for address, _ in group}
 
-        def work(execute: Callable[..., Any]) -> list[tuple[Verdict, Reserved]]:
-            mark = self._hook.placeholder
-            self._take_turn(execute)
-            self._confirm(execute, confirmed or {})
-            now = self._table.now(execute)
+        def work(execute: Callable[..., Any]) -> list[tuple[int, list[tuple[Verdict, Reserved]]]]:
+            numbers = self._take_turn(execute)
+            self._apply(execute, changes, numbers)
+            now = self._tables[0].now(execute)
             moment = max(at or now, now)
-            keys = list(dict.fromkeys(key for _, key in wanted))
-            people, values = self._table.among("person", [person for own in digests.values() for person in own])
-            condition = f"mail_key IN ({', '.join([mark] * len(keys))})"
-            parameters: list[Any] = [*values, *keys]
-            if cap is not None:
-                condition += f" OR (mailed_at > {mark} AND mailed_at < {mark})"
-                parameters += [moment - cap.seconds, moment + cap.seconds]
-            found: dict[str, dict[str, tuple[int, str, str]]] = {}
-            if wanted:
-                for person, key, mailed_at, state, owner in execute(
-                    f"SELECT person, mail_key, mailed_at, state, task FROM {self._table.spelled} "
-                    f"WHERE {people} AND ({condition})",
-                    parameters,
-                    reads=True,
-                ):
-                    found.setdefault(person, {})[key] = int(mailed_at), state, owner
-            verdicts: list[tuple[Verdict, Reserved]] = []
-            new: list[Reserved] = []
-            for address, key in wanted:
-                known = {person: found[person] for person in digests[address] if person in found}
-                holder = next((person for person in known if key in known[person]), digests[address][0])
-                verdict: Verdict = "new"
-                if known and key in known.get(holder, ()):
-                    _, state, owner = known[holder][key]
-                    verdict = "already" if owner != task else "sent" if state == SENT else "doubt"
-                elif (
-                    known
-                    and cap
-                    and not cap.allows((own[0] for rows in known.values() for own in rows.values()), moment)
-                ):
-                    verdict = "capped"
-                else:
-                    found.setdefault(holder, {})[key] = moment, SENT, ""  # for further mails to this person
-                    new.append((holder, key))
-                verdicts.append((verdict, (holder, key)))
-            row = {"mailed_at": moment, "state": INTENDED, "task": task}
-            if len({key for _, key in new}) > 1:
-                self._table.insert(execute, new, row)
-            elif new:
-                self._table.insert(execute, [(holder,) for holder, _ in new], {"mail_key": new[0][1], **row})
-            return verdicts
+            keys = {key for group in groups for _, key in group}
+            found = self._found(execute, [person for each in digests.values() for person in each], keys, cap, moment)
+            result: list[tuple[int, list[tuple[Verdict, Reserved]]]] = []
+            requests: list[tuple[int, str, int, str]] = []
+            inserted: list[tuple[str, str, int]] = []
+            moved: dict[int, list[Reserved]] = {}
+            taken: set[int] = set()
+            for group, number in zip(groups, numbers, strict=False):
+                verdicts: list[tuple[Verdict, Reserved]] = []
+                new = _Mail(number, moment, INTENDED, "")
+                for address, key in group:
+                    people = digests[address]
+                    known = {person: found[person] for person in people if person in found}
+                    holder, before = people[0], None
+                    verdict: Verdict = "new"
+                    if known:
+                        holder = next((person for person in known if key in known[person]), people[0])
+                        before = known.get(holder, {}).get(key)
+                        others = [mail for each in known.values() for mail in each.values()]
+                        if before and before.counts:
+                            verdict = "sent" if before.state == SENT else "doubt"
+                            if before.task != task or before.request in own:
+                                verdict = "already"
+                        elif cap and not cap.allows((mail.at for mail in others if mail.counts), moment):
+                            verdict = "capped"
+                        else:
+                            taken.update(mail.request for mail in others if mail.state == RESERVED)
+                    if verdict == "new":
+                        if before:
+                            moved.setdefault(number, []).append((holder, key))
+                        else:
+                            inserted.append((holder, key, number))
+                        found.setdefault(holder, {})[key] = new  # for further mails to this person
+                    verdicts.append((verdict, (holder, key)))
+                result.append((number, verdicts))
+                if _may_go(verdicts):
+                    requests.append((number, task, moment, INTENDED if len(requests) < begun else RESERVED))
+            self._set_state(execute, taken, NOT_SENT, RESERVED)
+            self._tables[1].insert(execute, requests)
+            self._insert(execute, sorted(inserted))
+            for number, mails in moved.items():
+                self._move(execute, mails, number)
+            return result
 
-        return self._table.transaction(work)
+        return self._transaction(work)
 
-    def confirm(self, states: Mapping[str, Iterable[Reserved]]) -> None:
-        """Store what has become of mails that were reserved; an empty state deletes them: they were not sent."""
-        self._table.transaction(lambda execute: self._confirm(execute, states))
-
-    def _confirm(self, execute: Callable[..., Any], states: Mapping[str, Iterable[Reserved]]) -> None:
+    def _found(
+        self, execute: Callable[..., Any], people: Sequence[str], keys: Collection[str], cap: Cap | None, moment: int
+    ) -> dict[str, dict[str, _Mail]]:
+        """Return the mails to people that matter for a decision, by person and key."""
+        if not people:
+            return {}
         mark = self._hook.placeholder
-        for state, mails in states.items():
-            by_key: dict[str, list[str]] = {}
-            for person, key in mails:
-                by_key.setdefault(key, []).append(person)
-            change = (
-                f"UPDATE {self._table.spelled} SET state = {mark}" if state else f"DELETE FROM {self._table.spelled}"
-            )
-            before = [state] if state else []
-            if len(by_key) == 1:
-                ((key, people),) = by_key.items()
-                condition, digests = self._table.among("person", people)
-                execute(f"{change} WHERE mail_key = {mark} AND {condition}", [*before, key, *digests])
+        among, values = self._tables[0].among("mails.person", people)
+        # In a task mapped by content, each mail has a key of its own.
+        key = commonprefix([*keys])  # noqa: RUF071 - of characters
+        condition = f"mails.mail_key = {mark}"
+        if len(keys) > 1:
+            condition = f"SUBSTR(mails.mail_key, 1, {len(key)}) = {mark}"
+        parameters: list[Any] = [*values, key]
+        condition += f" OR requests.state = '{RESERVED}'"
+        if cap is not None:
+            condition += f" OR (requests.mailed_at > {mark} AND requests.mailed_at < {mark})"
+            parameters += [moment - cap.seconds, moment + cap.seconds]
+        found: dict[str, dict[str, _Mail]] = {}
+        for person, mail_key, request, at, state, task in execute(
+            "SELECT mails.person, mails.mail_key, mails.request, requests.mailed_at, requests.state, requests.task "
+            f"FROM {self._people} AS mails LEFT JOIN {self._requests} AS requests "
+            f"ON requests.request = mails.request WHERE {among} AND ({condition})",
+            parameters,
+            reads=True,
+        ):
+            # Without its request, as after a backup of one table, it was sent.
+            found.setdefault(person, {})[mail_key] = _Mail(request, int(at or 0), state or SENT, task or "")
+        return found
+
+    def _insert(self, execute: Callable[..., Any], mails: Sequence[tuple[str, str, int]]) -> None:
+        if len({key for _, key, _ in mails}) > 1 or not self._tables[0].knows_words:
+            self._tables[0].insert(execute, mails)
+        elif mails:
+            digits = len(mails[0][0])
+            columns = {
+                "person": f"SUBSTR(word, 1, {digits})",
+                "mail_key": self._hook.placeholder,
+                "request": f"CAST(SUBSTR(word, {digits + 1}) AS BIGINT)",
+            }
+            words = [f"{person}{request}" for person, _, request in mails]
+            self._tables[0].insert_words(execute, columns, [mails[0][1]], words)
+
+    def begin(self, requests: Collection[int], changes: Sequence[Change] = ()) -> bool:
+        """Store that reserved requests are sent now; if some mails are no longer reserved for them, release them all.
+
+        :param changes: what has become of earlier requests; stored in any case.
+        :return: whether they may be sent.
+        """
+
+        def work(execute: Callable[..., Any]) -> bool:
+            self._apply(execute, changes, self._take_turn(execute))
+            if self._set_state(execute, requests, INTENDED, RESERVED) == len(requests):
+                return True
+            self._set_state(execute, requests, NOT_SENT)
+            return False
+
+        return self._transaction(work)
+
+    def write(self, changes: Sequence[Change]) -> None:
+        """Store what has become of requests."""
+        self._transaction(lambda execute: self._apply(execute, changes, self._take_turn(execute)))
+
+    def _apply(self, execute: Callable[..., Any], changes: Sequence[Change], numbers: Iterator[int]) -> None:
+        mark = self._hook.placeholder
+        for request, state, mails in changes:
+            if mails is None:
+                self._set_state(execute, [request], state)
                 continue
-            # Of a task mapped by content, each person has a key of its own.
-            pairs = [(key, person) for key, people in by_key.items() for person in people]
-            for start in range(0, len(pairs), _PAIRS):
-                some = pairs[start : start + _PAIRS]
-                condition = " OR ".join([f"(mail_key = {mark} AND person = {mark})"] * len(some))
-                execute(f"{change} WHERE {condition}", [*before, *(value for pair in some for value in pair)])
+            number = next(numbers)
+            execute(
+                f"INSERT INTO {self._requests} (request, task, mailed_at, state) SELECT {number}, task, mailed_at, "
+                f"'{state}' FROM {self._requests} WHERE request = {mark}",
+                [request],
+            )
+            self._move(execute, mails, number)
+
+    def _set_state(self, execute: Callable[..., Any], requests: Collection[int], state: str, before: str = "") -> int:
+        if not requests:
+            return 0
+        condition = f"request IN ({', '.join(map(str, requests))})" + (f" AND state = '{before}'" if before else "")
+        return int(execute(f"UPDATE {self._requests} SET state = '{state}' WHERE {condition}"))
+
+    def _move(self, execute: Callable[..., Any], mails: Sequence[Reserved], request: int) -> None:
+        """Store that mails belong to another request."""
+        mark, change = self._hook.placeholder, f"UPDATE {self._people} SET request = {request} WHERE"
+        if len(keys := {key for _, key in mails}) == 1:
+            among, people = self._tables[0].among("person", [person for person, _ in mails])
+            execute(f"{change} mail_key = {mark} AND {among}", [*keys, *people])
+            return
+        for start in range(0, len(mails), _PAIRS):
+            some = mails[start : start + _PAIRS]
+            condition = " OR ".join([f"(person = {mark} AND mail_key = {mark})"] * len(some))
+            execute(f"{change} {condition}", [value for mail in some for value in mail])
 
     def schedule(self, imports: Mapping[str, Cap | None], *, at: int) -> None:
         """Store when the campaign goes out for which imports have reserved mails.
@@ -274,33 +424,41 @@ class Memory:
         :param imports: the cap by which each has decided, by its task and run.
         :raises MailConfigError: at that time people would get more than their cap; nothing is stored.
         """
-        mark, table = self._hook.placeholder, self._table.spelled
+        mark = self._hook.placeholder
 
         def work(execute: Callable[..., Any]) -> int:
             self._take_turn(execute)
             capped = 0
+            reserved: set[int] = set()
             for task, cap in imports.items():
-                if cap is not None:
-                    times: dict[str, list[int]] = {}
-                    for person, time in execute(
-                        f"SELECT other.person, other.mailed_at FROM {table} AS own "
-                        f"JOIN {table} AS other ON other.person = own.person AND other.mail_key <> own.mail_key "
-                        f"WHERE own.task = {mark} AND own.state = '{INTENDED}' "
-                        f"AND other.mailed_at > {mark} AND other.mailed_at < {mark}",
-                        [task, at - cap.seconds, at + cap.seconds],
-                        reads=True,
-                    ):
-                        times.setdefault(person, []).append(int(time))
-                    capped += sum(not cap.allows(others, at) for others in times.values())
+                times: dict[str, list[int]] = {}
+                seconds = cap.seconds if cap else 0
+                for person, request, state, mailed_at in execute(
+                    f"SELECT other.person, other.request, others.state, others.mailed_at FROM {self._requests} AS owns "
+                    f"JOIN {self._people} AS own ON own.request = owns.request "
+                    f"JOIN {self._people} AS other ON other.person = own.person AND other.mail_key <> own.mail_key "
+                    f"JOIN {self._requests} AS others ON others.request = other.request "
+                    f"WHERE owns.task = {mark} AND owns.state = '{INTENDED}' AND (others.state = '{RESERVED}' OR "
+                    f"others.state <> '{NOT_SENT}' AND others.mailed_at > {mark} AND others.mailed_at < {mark})",
+                    [task, at - seconds, at + seconds],
+                    reads=True,
+                ):
+                    if state == RESERVED:
+                        reserved.add(request)
+                    else:
+                        times.setdefault(person, []).append(int(mailed_at))
+                capped += sum(cap is not None and not cap.allows(others, at) for others in times.values())
             if not capped:
+                # The mails were reserved because this campaign had another time.
+                self._set_state(execute, reserved, NOT_SENT, RESERVED)
                 for task in imports:
                     execute(
-                        f"UPDATE {table} SET mailed_at = {mark} WHERE task = {mark} AND state = '{INTENDED}'",
+                        f"UPDATE {self._requests} SET mailed_at = {mark} WHERE task = {mark} AND state = '{INTENDED}'",
                         [at, task],
                     )
             return capped
 
-        if capped := self._table.transaction(work):
+        if capped := self._transaction(work):
             raise MailConfigError(
                 f"send_date: {capped} people of the audience have other mails around that time, so that they would get "
                 "more than at_most of the import allows. Choose another send_date, then clear the task. No campaign "
@@ -310,15 +468,23 @@ class Memory:
     def mark_sent(self, imports: Iterable[str]) -> None:
         """Store that the service has accepted the campaign for which imports, by their task and run, reserved mails."""
         for task in imports:
-            self._table.update({"task": task, "state": INTENDED}, {"state": SENT})
+            self._tables[1].update({"task": task, "state": INTENDED}, {"state": SENT})
 
-    def _take_turn(self, execute: Callable[..., Any]) -> None:
+    def _take_turn(self, execute: Callable[..., Any]) -> Iterator[int]:
+        """Wait for other transactions; return numbers for new requests."""
         # All transactions that decide change this row, so that they take turns.
-        execute(f"UPDATE {self._table.spelled} SET mailed_at = mailed_at + 1 WHERE person = '' AND mail_key = ''")
+        execute(f"UPDATE {self._requests} SET mailed_at = mailed_at + 1 WHERE request = 0")
+
+        def numbers() -> Iterator[int]:
+            ((turn,),) = execute(f"SELECT mailed_at FROM {self._requests} WHERE request = 0", reads=True)
+            execute(f"UPDATE {self._people} SET request = {turn} WHERE person = '' AND mail_key = ''")
+            yield from count(_NUMBERS * int(turn))
+
+        return numbers()
 
     def release(self, task: str) -> int:
         """Delete the mails of a task and its run, which were not sent; return their number."""
-        return self._table.delete([{"task": task}])
+        return self._delete("task =", task)
 
     def of(self, email: str) -> list[dict[str, Any]]:
         """Return the mails of a person, the latest first."""
@@ -326,20 +492,51 @@ class Memory:
         rows = [
             dict(zip(columns, row, strict=True))
             for person in self._key.people(address_key(email).encode())
-            for row in self._table.rows(columns, {"person": person})
+            for row in self._read(
+                f"SELECT {', '.join(columns)} FROM {self._people} AS mails JOIN {self._requests} AS requests "
+                f"ON requests.request = mails.request WHERE person = {self._hook.placeholder} AND state NOT IN {FREE}",
+                [person],
+            )
         ]
         return sorted(rows, key=lambda row: -int(row["mailed_at"]))
 
     def forget(self, email: str) -> int:
         """Delete the mails of a person, who may then get them again; return their number."""
-        return self._table.delete([{"person": person} for person in self._key.people(address_key(email).encode())])
+        people = self._key.people(address_key(email).encode())
+        return self._tables[0].delete([{"person": person} for person in people])
 
     def delete_before(self, moment: int) -> int:
         """Delete the mails before a time, in seconds since 1970; return their number."""
-        mark = self._hook.placeholder
-        statement = f"DELETE FROM {self._table.spelled} WHERE mailed_at < {mark} AND person <> ''"
-        deleted: int = self._table.transaction(lambda execute: execute(statement, [moment]))
-        return deleted
+        return self._delete("mailed_at <", moment)
+
+    def _delete(self, condition: str, value: Any) -> int:
+        which = f"{condition} {self._hook.placeholder} AND request > 0"
+
+        def work(execute: Callable[..., Any]) -> int:
+            self._take_turn(execute)
+            selected = f"SELECT request FROM {self._requests} WHERE {which}"
+            mails = execute(f"DELETE FROM {self._people} WHERE person <> '' AND request IN ({selected})", [value])
+            execute(f"DELETE FROM {self._requests} WHERE {which}", [value])
+            return int(mails)
+
+        return self._transaction(work)
+
+
+_Wanted: TypeAlias = tuple[Chunk, list[tuple[str, str]]]
+"""A request, and the address and the key of each of its mails."""
+
+
+@dataclass
+class _Sent:
+    """A request that was begun.
+
+    :param mails: that were not settled yet.
+    :param doubtful: those that an earlier try may have sent, by a request of its own.
+    """
+
+    request: int
+    mails: list[Reserved]
+    doubtful: list[Reserved]
 
 
 @dataclass
@@ -361,16 +558,17 @@ class RememberedMailing(Mailing):
         self.task_state = TaskState(None, "")
         super().__post_init__()
         self.counts = {"already": 0, "capped": 0}
-        self._mails: dict[int, list[Reserved]] = {}
-        self._new: dict[int, list[Reserved]] = {}
-        self._confirmed: dict[str, list[Reserved]] = {}
+        self._sent: dict[int, _Sent] = {}
+        self._own: set[int] = set()
+        self._begun: set[int] = set()
+        self._changes: list[Change] = []
         self.memory.check()
 
     def send(self, chunks: Iterable[Chunk]) -> Any:
         self.state = self.state.parse(None)
         self.counts.update(already=0, capped=0)
-        self._mails.clear()
-        self._new.clear()
+        self._sent.clear()
+        self._own.clear()
         with self.memory.kept_open():
             try:
                 return super().send(chunks)
@@ -387,105 +585,169 @@ class RememberedMailing(Mailing):
         return True
 
     def _remaining(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-        index = 0
-        for chunk in chunks:
-            self.is_empty = False
-            if (left := self._permitted(chunk, index)) is not None:
-                yield left
-                index += 1
-
-    def _permitted(self, chunk: Chunk, index: int) -> Chunk | None:
-        """Return the request for those who may be mailed; ``None`` if nobody may."""
-        request, messages = chunk.request, chunk.messages()
-        people = [(place, person) for place, one in enumerate(messages) for person in _to(one)]
-        keys = [self._key_of(request, one) for one in messages]
-        wanted = [(address_key(person["email"]), keys[place]) for place, person in people]
-        at = None if request.send_date is None else int(request.send_date.timestamp())
-        verdicts = self.memory.reserve(wanted, task=self.task, at=at, cap=self.cap, confirmed=self._confirmed)
-        self._confirmed = {}
-        counts = Counter[str](verdict for verdict, _ in verdicts)
-        new = [mail for verdict, mail in verdicts if verdict == "new"]
-        if counts["doubt"] and self.on_ambiguous == "fail":
-            self.memory.confirm({"": new})
-            raise MailAmbiguousSendError(
-                f"{counts['doubt']} recipients may have been sent this mail by an earlier try, which has not recorded "
-                f"the outcome. Apart from them {self.state}. Check at the service; then clear the task with "
-                "on_ambiguous='resend' to mail them again, or 'skip' to continue without them",
-                operation=request.path,
-            )
-        self.state.recipients += counts["sent"]
-        self.state.unknown_recipients += counts["doubt"] if self.on_ambiguous == "skip" else 0
-        self.counts = {verdict: count + counts[verdict] for verdict, count in self.counts.items()}
+        source, most, index = iter(chunks), _MAX_AHEAD, 0
         goes = {"new", "doubt"} if self.on_ambiguous == "resend" else {"new"}
-        if not (mails := [mail for verdict, mail in verdicts if verdict in goes]):
-            return None
-        self._mails[index], self._new[index] = mails, new
-        if len(mails) < len(people):
+        rest: list[_Wanted] = []
+        while block := rest or self._next(source):
+            self.is_empty = False
+            block, rest = block[:most], block[most:]
+            end, reserved = time.monotonic() + _AHEAD_SECONDS, self._reserve(block)
+            left = [number for number, verdicts in reserved if any(verdict in goes for verdict, _ in verdicts)]
+            for place, ((chunk, _), (number, verdicts)) in enumerate(zip(block, reserved, strict=True)):
+                self._check_doubt(chunk, verdicts)
+                mails = [mail for verdict, mail in verdicts if verdict in goes]
+                if mails and number not in self._begun and (time.monotonic() > end or not self._begin_some(left)):
+                    # Others have mailed some of these people; or, by now, some would be judged otherwise.
+                    rest, most = [*block[place:], *rest], max(1, most // 2)
+                    break
+                counts = Counter[str](verdict for verdict, _ in verdicts)
+                self.state.recipients += counts["sent"]
+                self.state.unknown_recipients += counts["doubt"] if self.on_ambiguous == "skip" else 0
+                self.counts = {verdict: count + counts[verdict] for verdict, count in self.counts.items()}
+                if mails:
+                    left.remove(number)
+                    self._begun.discard(number)
+                    self._own.add(number)
+                    doubtful = [mail for verdict, mail in verdicts if verdict == "doubt" and verdict in goes]
+                    self._sent[index] = _Sent(number, mails, doubtful)
+                    yield self._request(index, chunk, [verdict in goes for verdict, _ in verdicts])
+                    index += 1
+            else:
+                most = min(2 * most, _MAX_AHEAD)
+
+    def _next(self, source: Iterator[Chunk]) -> list[_Wanted]:
+        """Return the next requests, with the address and the key of each mail."""
+        block: list[_Wanted] = []
+        recipients = size = 0
+        while len(block) < _MAX_AHEAD and recipients < _MAX_AHEAD_RECIPIENTS and size < _MAX_AHEAD_BYTES:
+            if (chunk := next(source, None)) is None:
+                break
+            keys = self._keys(chunk)
+            wanted = [(address_key(one), key) for key, to in zip(keys, chunk.addresses(), strict=False) for one in to]
+            block.append((chunk, wanted))
+            recipients += len(wanted)
+            size += len(getattr(chunk.request, "encoded", b""))
+        return block
+
+    @property
+    def _room(self) -> int:
+        """How many requests are begun now."""
+        return max(1, self.max_in_flight - len(self._sent))
+
+    def _reserve(self, block: Sequence[_Wanted]) -> list[tuple[int, list[tuple[Verdict, Reserved]]]]:
+        send_date = block[0][0].request.send_date
+        reserved = self.memory.reserve(
+            [wanted for _, wanted in block],
+            task=self.task,
+            at=None if send_date is None else int(send_date.timestamp()),
+            cap=self.cap,
+            changes=self._changes,
+            own=self._own,
+            begun=self._room,
+        )
+        self._changes = []
+        self._begun = set([number for number, verdicts in reserved if _may_go(verdicts)][: self._room])
+        return reserved
+
+    def _begin_some(self, numbers: Sequence[int]) -> bool:
+        begun = numbers[: self._room]
+        is_begun = self.memory.begin(begun, self._changes)
+        self._changes = []
+        self._begun = {*begun} if is_begun else set()
+        return is_begun
+
+    def _check_doubt(self, chunk: Chunk, verdicts: Sequence[tuple[Verdict, Reserved]]) -> None:
+        count = sum(verdict == "doubt" for verdict, _ in verdicts)
+        if count and self.on_ambiguous == "fail":
+            raise MailAmbiguousSendError(
+                f"{count} recipients may have been sent this mail by an earlier try, which has not recorded the "
+                f"outcome. Apart from them {self.state}. Check at the service; then clear the task with "
+                "on_ambiguous='resend' to mail them again, or 'skip' to continue without them",
+                operation=chunk.request.path,
+            )
+
+    def _request(self, index: int, chunk: Chunk, goes: Sequence[bool]) -> Chunk:
+        """Return the request to those who may be mailed."""
+        sent = self._sent[index]
+        if not all(goes):
+            messages = chunk.messages()
+            people = (
+                (place, person)
+                for place, one in enumerate(messages)
+                for person in msgspec.json.decode(one["to"], type=list[msgspec.Raw])
+            )
             kept: dict[int, list[Any]] = {}
-            for (place, person), (verdict, _) in zip(people, verdicts, strict=True):
-                if verdict in goes:
-                    kept.setdefault(place, []).append(person)
+            for place, person in compress(people, goes):
+                kept.setdefault(place, []).append(person)
             chunk = chunk.with_messages([{**messages[place], "to": to} for place, to in kept.items()])
         # By the people: their positions change with the messages.
-        own_id = {"unique_msg_id": unique_msg_id(f"{self.task}/{sorted(mails)}", 0)} if self.own_ids else {}
+        own_id = {"unique_msg_id": unique_msg_id(f"{self.task}/{sorted(sent.mails)}", 0)} if self.own_ids else {}
         result = replace(chunk, index=index, request=chunk.request.model_copy(update=own_id))
-        if counts["doubt"]:
+        if sent.doubtful:
             self.state.under_way[str(index)] = result.digest
         return result
 
-    def _key_of(self, request: Delivery, message: Mapping[str, Any]) -> str:
-        if self.once_per:
-            return self.once_per
-        if not self.by_content:
-            return self.task
-        content = [getattr(request, name, None) for name in ("subject", "content", "template_name", "params")]
-        content += [bytes(message.get(name, b"")) for name in ("subject", "content", "templateName", "params")]
-        return f"{self.task}/{hashlib.sha256(repr(content).encode()).hexdigest()[:16]}"
+    def _keys(self, chunk: Chunk) -> Iterable[str]:
+        """Return the key of each message."""
+        if self.once_per or not self.by_content:
+            return repeat(self.once_per or self.task)
+        shared = [getattr(chunk.request, name, None) for name in ("subject", "content", "template_name", "params")]
+        contents = [
+            [*shared, *(bytes(message.get(name, b"")) for name in ("subject", "content", "templateName", "params"))]
+            for message in chunk.messages()
+        ]
+        return [f"{self.task}/{hashlib.sha256(repr(one).encode()).hexdigest()[:16]}" for one in contents]
 
     def _begin(self, workers: Any, left: Iterator[Chunk]) -> None:
         try:
             super()._begin(workers, left)
         except BaseException:
-            sent = {chunk.index for chunk, _ in self._in_flight.values()}
-            self._confirmed.setdefault("", []).extend(
-                mail for index, mails in self._new.items() if index not in sent for mail in mails
-            )
+            in_flight = {chunk.index for chunk, _ in self._in_flight.values()}
+            waiting = [sent.request for index, sent in self._sent.items() if index not in in_flight]
+            self._changes += [(request, NOT_SENT, None) for request in (*waiting, *self._begun)]
+            self._begun.clear()
             self.write()
             raise
 
     def write(self) -> None:
-        if self._confirmed:
-            self.memory.confirm(self._confirmed)
-            self._confirmed = {}
+        if self._changes:
+            self.memory.write(self._changes)
+            self._changes = []
 
     def _split(self, chunk: Chunk) -> tuple[list[Reserved], list[Reserved]]:
         """Return the mails of the part of a request that is sent next, and those of the further parts."""
-        count = sum(len(_to(message)) for message in self.state.part(chunk).messages())
-        mails = self._mails[chunk.index]
-        return mails[:count], mails[count:]
+        mails, count = self._sent[chunk.index].mails, None
+        if str(chunk.index) in self.state.halved:
+            count = sum(map(len, self.state.part(chunk).addresses()))
+        return mails[:count], [] if count is None else mails[count:]
 
     def _settled(self, chunk: Chunk, *, accepted: bool) -> None:
-        mails, further = self._split(chunk)
+        sent = self._sent[chunk.index]
+        mails, sent.mails = self._split(chunk)
         super()._settled(chunk, accepted=accepted)
-        self._mails[chunk.index] = further
-        self._new[chunk.index] = [mail for mail in self._new[chunk.index] if mail in further]
-        if accepted:
-            self._confirmed.setdefault(SENT, []).extend(mails)
+        if accepted and sent.mails:
+            self._changes.append((sent.request, SENT, mails))
+        elif accepted:
+            self._changes.append((sent.request, SENT, None))
+            if sent.doubtful:
+                self._changes.append((sent.request, SENT, sent.doubtful))
+        if not sent.mails:
+            del self._sent[chunk.index]
 
     def _not_sent(self, chunk: Chunk, *, in_doubt: bool) -> None:
         super()._not_sent(chunk, in_doubt=in_doubt)
-        del self._mails[chunk.index]
-        self._confirmed.setdefault("", []).extend(self._new.pop(chunk.index))
+        self._changes.append((self._sent.pop(chunk.index).request, NOT_SENT, None))
 
     def _handle_unknown(self, chunks: Sequence[Chunk], problem: str, error: MailError | None = None) -> None:
-        parts = [(chunk, *self._split(chunk)) for chunk in chunks]
-        states = {IN_DOUBT: [mail for _, mails, _ in parts for mail in mails]}
-        if self.on_ambiguous != "skip":
-            states[""] = [mail for chunk, _, further in parts for mail in further if mail in self._new[chunk.index]]
-        self.memory.confirm(states)
+        for chunk in chunks:
+            request = self._sent[chunk.index].request
+            mails, further = self._split(chunk)
+            self._changes.append((request, IN_DOUBT, mails if further else None))
+            if further and self.on_ambiguous != "skip":
+                self._changes.append((request, NOT_SENT, None))
+        self.write()
         super()._handle_unknown(chunks, problem, error)
 
 
-def _to(message: Mapping[str, Any]) -> list[dict[str, str]]:
-    people: list[dict[str, str]] = msgspec.json.decode(message["to"])
-    return people
+def _may_go(verdicts: Iterable[tuple[Verdict, Reserved]]) -> bool:
+    return any(verdict in ("new", "doubt") for verdict, _ in verdicts)

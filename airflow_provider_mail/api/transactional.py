@@ -236,6 +236,17 @@ class EncodedBatch(BatchFields):
             yield from _content_texts(message.get("content"))
 
 
+class _To(msgspec.Struct, gc=False):
+    email: str
+
+
+class _Addressed(msgspec.Struct, gc=False):
+    to: list[_To]
+
+
+_ADDRESSED = msgspec.json.Decoder(list[_Addressed])
+
+
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """One request of a mailing. Its id depends on the mailing, the index and the content, so that a later try, and a
@@ -269,6 +280,12 @@ class Chunk:
         if isinstance(self.request, EncodedBatch):
             return self.request.messages()
         return [{"to": msgspec.Raw(msgspec.json.encode([{"email": self.request.to.email}]))}]
+
+    def addresses(self) -> list[list[str]]:
+        """Return the addresses in ``to`` of its messages."""
+        if not isinstance(self.request, EncodedBatch):
+            return [[self.request.to.email]]
+        return [[person.email for person in message.to] for message in _ADDRESSED.decode(self.request.encoded)]
 
     def part(self, first: int, size: int) -> Chunk:
         """Return the request with some of its messages, and an id of its own."""

@@ -390,6 +390,10 @@ class _Kept:
             self._closed = time.monotonic()
 
 
+_ROWS = 1000
+"""So many are inserted in one statement: SQLite takes 32,766 parameters."""
+
+
 class StoredTable:
     """A declared table in a database.
 
@@ -501,23 +505,32 @@ class StoredTable:
             return f"{column} IN ({', '.join([self._hook.placeholder] * len(words))})", [*words]
         return self._dialect.among.format(column=column, words=self._dialect.words), [" ".join(words)]
 
-    def insert(self, execute: Callable[..., Any], rows: Sequence[tuple[str, ...]], values: Mapping[str, Any]) -> None:
-        """Insert rows in one statement, in a :meth:`transaction`.
+    @property
+    def knows_words(self) -> bool:
+        return self._dialect.words is not None
 
-        :param rows: for each row, the values of the first columns of the table; alone, they are words.
-        :param values: of the further columns, the same in each row.
+    def insert_words(
+        self, execute: Callable[..., Any], columns: Mapping[str, str], values: Sequence[Any], words: Sequence[str]
+    ) -> None:
+        """Insert a row for each of some words in one statement, in a :meth:`transaction`.
+
+        :param columns: the expressions of the columns, of ``word`` and placeholders for ``values``.
         """
-        columns = ", ".join([*self._table.names[: len(rows[0])], *values])
-        marks = ", ".join([self._hook.placeholder] * len(values))
-        if self._dialect.words is None or len(rows[0]) > 1:
-            own = f"{self._hook.placeholder}, " * len(rows[0])
-            places = ", ".join([f"({own}{marks})"] * len(rows))
-            parameters = [value for row in rows for value in (*row, *values.values())]
-            execute(f"INSERT INTO {self.spelled} ({columns}) VALUES {places}", parameters)
-        else:
-            selected = f"SELECT words.*, {marks} FROM ({self._dialect.words}) AS words"
-            words = " ".join(word for (word,) in rows)
-            execute(f"INSERT INTO {self.spelled} ({columns}) {selected}", [*values.values(), words])
+        execute(
+            f"INSERT INTO {self.spelled} ({', '.join(columns)}) SELECT {', '.join(columns.values())} "
+            f"FROM ({self._dialect.words}) AS words",
+            [*values, " ".join(words)],
+        )
+
+    def insert(self, execute: Callable[..., Any], rows: Sequence[tuple[Any, ...]]) -> None:
+        """Insert rows with all columns, in a :meth:`transaction`."""
+        marks = f"({', '.join([self._hook.placeholder] * len(self._table.columns))})"
+        for start in range(0, len(rows), _ROWS):
+            some = rows[start : start + _ROWS]
+            execute(
+                f"INSERT INTO {self.spelled} ({', '.join(self._table.names)}) VALUES {', '.join([marks] * len(some))}",
+                [value for row in some for value in row],
+            )
 
     def now(self, execute: Callable[..., Any]) -> int:
         """Return the seconds since 1970 by the database's clock, in a :meth:`transaction`."""

@@ -78,7 +78,11 @@ campaigns = st.fixed_dictionaries(
 events = st.tuples(runs, ends, faults, st.none() | st.tuples(st.integers(0, 2), runs))
 lost = st.tuples(losses, st.integers(0, 7), st.booleans(), runs, st.just("lost"))
 EVENT = 4
-COLUMNS = ("person", "mail_key", "mailed_at", "state", "task")
+TABLES = {
+    "mail_memory": ("person", "mail_key", "request"),
+    "mail_memory_requests": ("request", "task", "mailed_at", "state"),
+}
+Backup = dict[str, list[tuple[Any, ...]]]
 
 
 class Process:
@@ -111,7 +115,7 @@ class History:
         """The keys of campaigns, by name."""
         self.forgotten: Counter[tuple[str, str]] = Counter()
         """The mails that are no longer in the table, since a user has accepted one that lacks them."""
-        self.backups: list[list[tuple[Any, ...]]] = [self._table()]
+        self.backups: list[Backup] = [self._backup()]
 
     def happen(self, run: dict[str, Any], end: Any, fault: Any, within: Any) -> None:
         self.emulator.faults.clear()
@@ -258,11 +262,11 @@ class History:
     def lose(self, how: str, number: int, accepted: bool, run: dict[str, Any]) -> None:
         """Lose the table, or restore a backup; a run that begins then mails nobody, until a user has decided."""
         self.emulator.faults.clear()
-        newest, older = self._table(), self.backups[number % len(self.backups)]
+        newest, older = self._backup(), self.backups[number % len(self.backups)]
         if how == "dropped":
             self.warehouse.execute("DROP TABLE mail_memory")
         else:
-            self._restore([] if how == "emptied" else older)
+            self._restore({} if how == "emptied" else older)
         seen = len(self.emulator.messages())
         table, turns = _version(older)
         if how != "restored" or turns < max(known for other, known in map(_version, self.backups) if other == table):
@@ -274,7 +278,7 @@ class History:
             self.forgotten = self._mailed()
             for mail in self.rows():
                 del self.forgotten[mail]
-            self.backups = [self._table()]
+            self.backups = [self._backup()]
         else:
             self._restore(newest)
             self.memory.accept()
@@ -282,16 +286,19 @@ class History:
 
     def keep(self) -> None:
         """Make a backup."""
-        self.backups.append(self._table())
+        self.backups.append(self._backup())
 
-    def _table(self) -> list[tuple[Any, ...]]:
-        return self.warehouse.query(f"SELECT {', '.join(COLUMNS)} FROM mail_memory")
+    def _backup(self) -> Backup:
+        return {
+            name: self.warehouse.query(f"SELECT {', '.join(columns)} FROM {name}") for name, columns in TABLES.items()
+        }
 
-    def _restore(self, rows: list[tuple[Any, ...]]) -> None:
-        self.warehouse.execute("DELETE FROM mail_memory")
-        for row in rows:
-            values = ", ".join(str(value) if isinstance(value, int) else f"'{value}'" for value in row)
-            self.warehouse.execute(f"INSERT INTO mail_memory ({', '.join(COLUMNS)}) VALUES ({values})")
+    def _restore(self, backup: Backup) -> None:
+        for name, columns in TABLES.items():
+            self.warehouse.execute(f"DELETE FROM {name}")
+            for row in backup.get(name, ()):
+                values = ", ".join(str(value) if isinstance(value, int) else f"'{value}'" for value in row)
+                self.warehouse.execute(f"INSERT INTO {name} ({', '.join(columns)}) VALUES ({values})")
 
     def _mailed(self) -> Counter[tuple[str, str]]:
         of_campaigns = [
@@ -355,9 +362,9 @@ def fits(times: list[int], moment: int, cap: Any) -> bool:
     return all(sum(start <= one < start + seconds for one in [*times, moment]) <= size for start in starts)
 
 
-def _version(rows: list[tuple[Any, ...]]) -> tuple[str, int]:
+def _version(backup: Backup) -> tuple[str, int]:
     """Return the id of a table, and how often it was written."""
-    return next((row[3], int(row[2])) for row in rows if row[0] == "")
+    return next((state, int(turns)) for request, _, turns, state in backup["mail_memory_requests"] if request == 0)
 
 
 @pytest.fixture
@@ -382,7 +389,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Callable[[History], Any]:
             patch.setattr(kind, name, step)
 
         with monkeypatch.context() as patch:
-            for kind, name in ((Memory, "reserve"), (Memory, "confirm"), (MailHook, "send")):
+            for kind, name in ((Memory, "reserve"), (Memory, "begin"), (Memory, "write"), (MailHook, "send")):
                 stepping(kind, name)
             yield
 

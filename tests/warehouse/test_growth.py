@@ -37,6 +37,7 @@ FEW = {
     "airflow_provider_mail_stage",
     "airflow_provider_mail_loads",
     "mail_inbox_counts",
+    "2",
     "CONSTANT",
     "json_each",
     "mails",
@@ -118,11 +119,12 @@ def test_the_memory(sqlite: Warehouse, plans: list[str]) -> None:
     memory = Memory(sqlite.hook, "mail_memory", AudienceKey(["a secret"]))
     memory.create()
     memory.check()
-    ((_, mail),) = memory.reserve([("a@example.com", "news")], task="import", cap=(cap := Cap(2, 60)))
-    memory.confirm({"intended": [mail]})
+    groups = [[("a@example.com", "news")], [("b@example.com", "news")]]
+    (first, ((_, mail),)), (second, _) = memory.reserve(groups, task="import", cap=(cap := Cap(2, 60)))
+    assert memory.begin([second], [(first, "in doubt", [mail])])
     memory.schedule({"import": cap}, at=2_000_000_000)
     memory.mark_sent(["import"])
-    assert len(memory.of("a@example.com")) == memory.release("import")
+    assert (len(memory.of("a@example.com")), memory.release("import")) == (1, 2)
     memory.forget("a@example.com")
     assert plans == []
 

@@ -23,8 +23,13 @@ def memory_in(warehouse: Warehouse) -> Memory:
     return Memory(warehouse.another().hook, "memory", KEY)
 
 
+def reserve(memory: Memory, wanted: list[tuple[str, str]], **options: Any) -> tuple[int, list[Any]]:
+    ((number, mails),) = memory.reserve([wanted], **options)
+    return number, mails
+
+
 def verdicts(memory: Memory, *people: str, key: str = "k", task: str = "t", **options: Any) -> list[str]:
-    return [verdict for verdict, _ in memory.reserve([(person, key) for person in people], task=task, **options)]
+    return [verdict for verdict, _ in reserve(memory, [(person, key) for person in people], task=task, **options)[1]]
 
 
 def test_what_becomes_of_a_mail(native: Warehouse) -> None:
@@ -35,10 +40,13 @@ def test_what_becomes_of_a_mail(native: Warehouse) -> None:
     memory.create()
     memory.check()
     with memory.kept_open():
-        reserved = memory.reserve([("a", "k"), ("b", "k"), ("c", "k"), ("d", "k")], task="t")
+        number, reserved = reserve(memory, [("a", "k"), ("b", "k"), ("c", "k"), ("d", "k")], task="t")
         assert [verdict for verdict, _ in reserved] == ["new"] * 4
-        a, b, c, _ = (mail for _, mail in reserved)
-        assert verdicts(memory, "e", key="other", confirmed={"sent": [a], "in doubt": [b], "": [c]}) == ["new"]
+        changes = [
+            (number, state, [mail])
+            for state, (_, mail) in zip(["sent", "in doubt", "not sent"], reserved, strict=False)
+        ]
+        assert verdicts(memory, "e", key="other", changes=changes) == ["new"]
     assert verdicts(memory, "a", "b", "c", "d") == ["sent", "doubt", "new", "doubt"]
     assert verdicts(memory, "a", "b", "c", "d", "f", "f", task="u") == ["already"] * 4 + ["new", "already"]
     assert [row["state"] for row in memory.of("b")] == ["in doubt"]
@@ -88,10 +96,11 @@ def test_people_with_a_key_each_take_few_statements(native: Warehouse, monkeypat
         perform(self, cursor, statement, values)
 
     monkeypatch.setattr(Dialect, "_execute", execute)
-    mails = [mail for _, mail in memory.reserve(wanted, task="t")]
-    memory.confirm({"sent": mails[:20], "": mails[20:]})
-    assert Counter(statements)["INSERT"] == Counter(statements)["DELETE"] == 1
-    assert Counter(statements)["UPDATE"] == 2, "the turn, and those who were mailed"
-    verdicts = [verdict for verdict, _ in memory.reserve(wanted, task="t")]
-    assert verdicts == ["sent"] * 20 + ["new"] * 10
-    assert [verdict for verdict, _ in memory.reserve([(PEOPLE[0], "t/1")], task="t")] == ["new"], "not each with each"
+    number, reserved = reserve(memory, wanted, task="t")
+    mails = [mail for _, mail in reserved]
+    memory.write([(number, "sent", mails[:20]), (number, "not sent", None)])
+    assert (Counter(statements)["INSERT"], Counter(statements)["UPDATE"]) == (3, 6)
+    assert [verdict for verdict, _ in reserve(memory, wanted, task="t")[1]] == ["sent"] * 20 + ["new"] * 10
+    assert [verdict for verdict, _ in reserve(memory, [(PEOPLE[0], "t/1")], task="t")[1]] == ["new"], (
+        "not each with each"
+    )

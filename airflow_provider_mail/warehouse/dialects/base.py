@@ -104,8 +104,8 @@ class Dialect(Reader, ABC):
     text_cast: ClassVar[str] = "VARCHAR"
     """The type that a value is cast to for its text."""
     words: ClassVar[str | None] = None
-    """The subquery for the words in a text, which is a parameter: a statement that is the same for any number of values
-    costs drivers less than one with a placeholder for each. ``None`` in a database that plans it badly."""
+    """The subquery for each ``word`` in a text, which is a parameter: a statement that is the same for any number of
+    values costs drivers less than one with a placeholder for each. ``None`` in a database that plans it badly."""
     among: ClassVar[str] = "{column} IN ({words})"
     """The condition that a column has one of those words."""
     unix_time: ClassVar[str]

@@ -160,7 +160,7 @@ class DuckDb(Staged):
     distinct = "IS DISTINCT FROM"
     has_comment_on = True
     held_seconds = 1.0  # opening takes 60 ms
-    words = "SELECT unnest(string_split(?, ' '))"
+    words = "SELECT unnest(string_split(?, ' ')) AS word"
     unix_time = "epoch(now())"
     # Timestamps without a zone: to read them with one, Python would need another package (pytz).
     types: ClassVar[Mapping[str, str]] = {**STANDARD_TYPES, "text": "VARCHAR", "double": "DOUBLE", "json": "JSON"}

@@ -134,7 +134,7 @@ class Postgres(Staged):
     distinct = "IS DISTINCT FROM"
     has_comment_on = True
     inbox = PostgresInbox
-    words = "SELECT unnest(string_to_array(%s, ' '))"
+    words = "SELECT unnest(string_to_array(%s, ' ')) AS word"
     # For a subquery, a table without statistics is scanned.
     among = "{column} = ANY (string_to_array(%s, ' '))"
     unix_time = "extract(epoch FROM clock_timestamp())"

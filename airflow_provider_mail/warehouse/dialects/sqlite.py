@@ -105,7 +105,7 @@ class Sqlite(Staged):
     distinct = "IS NOT"
     counts_upserts = True
     inbox = SqliteInbox
-    words = """SELECT value FROM json_each('["' || replace(?, ' ', '","') || '"]')"""
+    words = """SELECT value AS word FROM json_each('["' || replace(?, ' ', '","') || '"]')"""
     unix_time = "(julianday('now') - 2440587.5) * 86400.0"
     # JSON as text: the type "JSON" would be numeric to SQLite, which would turn '1.0' into 1.
     types: ClassVar[Mapping[str, str]] = {**STANDARD_TYPES, "double": "DOUBLE"}

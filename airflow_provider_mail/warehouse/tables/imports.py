@@ -107,15 +107,29 @@ MEMBERS = Table(
 )
 
 MEMORY = Table(
-    comment="Who was mailed what, and when; people as keyed digests",
+    comment="Who was mailed what; people as keyed digests",
     key=("person", "mail_key"),
+    indexes=(("request",),),
+    columns=(
+        Column(
+            "person", text(32), "Keyed digest of the address; empty in a row that shows whether the table is newest"
+        ),
+        Column("mail_key", text(250), "once_per of the task, or else the task and its run"),
+        Column("request", BIGINT, "With which request: a row of the table of requests"),
+    ),
+    insert_only=True,
+    load_columns=(),
+)
+
+MEMORY_REQUESTS = Table(
+    comment="Requests by which the people of the memory are mailed",
+    key=("request",),
     indexes=(("task",),),
     columns=(
-        Column("person", text(32), "Keyed digest of the address; empty in the one row that transactions lock"),
-        Column("mail_key", text(250), "once_per of the task, or else the task and its run"),
+        Column("request", BIGINT, "Its number; 0 in the one row that transactions lock"),
+        Column("task", text(250), "Task and run that sends it"),
         Column("mailed_at", BIGINT, "When it is or was sent, in seconds since 1970 by this database's clock"),
-        Column("state", text(10), "intended before the request, sent after it, in doubt if its outcome is unknown"),
-        Column("task", text(250), "Task and run that sent it"),
+        Column("state", text(10), "reserved, intended right before it is sent, sent, in doubt, or not sent"),
     ),
     insert_only=True,
     load_columns=(),

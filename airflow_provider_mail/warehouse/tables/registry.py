@@ -25,6 +25,7 @@ TABLES: Mapping[str, Table] = {
     "mail_audience_runs": imports.AUDIENCE_RUNS,
     "mail_audience_runs_changes": imports.AUDIENCE_CHANGES,
     "mail_memory": imports.MEMORY,
+    "mail_memory_requests": imports.MEMORY_REQUESTS,
     "mail_memory_alerts": imports.ALERTS,
     "mail_loads": LOADS,
 }

@@ -120,7 +120,7 @@ def test_another_process_can_use_the_file_while_a_task_sends(duck: Warehouse) ->
     memory.create()
     with memory.kept_open():
         for person in ("a", "b"):
-            assert memory.reserve([(person, "k")], task="t")[0][0] == "new"
+            assert memory.reserve([[(person, "k")]], task="t")[0][1][0][0] == "new"
             process = fork(change, duck.hook.get_connection("warehouse").host)
             process.join(PATIENCE)
             assert process.exitcode == 0
