@@ -101,7 +101,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "The connection of the database that remembers who was mailed what: ``once_per`` and ``at_most`` need it, and "
         "transactional mail of all tasks is recorded there instead of in the task state store. Alerts of notifiers "
         "with a ``digest`` wait in a table whose name ends with ``_alerts``. ``airflow mail memory create`` "
-        "creates both tables. Empty: there is no memory.",
+        "creates its tables. Empty: there is no memory.",
         example="warehouse",
     ),
     "memory_table": _table("who was mailed what", "mail_memory"),

@@ -30,7 +30,7 @@ TABLES: Mapping[str, Table] = {
 COMMON = ("mail_conn_id", "team_name", "observed_at", "loaded_at", "run_id", "other_fields")
 """Columns of many tables, which the page explains once."""
 
-STATE = ("mail_audiences", "mail_audiences_members", "mail_memory", "mail_memory_alerts")
+STATE = ("mail_audiences", "mail_audiences_members", "mail_memory", "mail_memory_requests", "mail_memory_alerts")
 """Tables that people only create: the page has all their columns, without the meanings."""
 
 FIELDS = ("mail_lists", "mail_templates", "mail_senders")

@@ -31,6 +31,7 @@ from airflow_provider_mail._task.at_most_once import Mailing
 from airflow_provider_mail._task.state import TaskState
 from airflow_provider_mail._task.storage import check_tables
 from airflow_provider_mail.api._core.fields import address_key
+from airflow_provider_mail.api._core.pacing import infrequent_gc
 from airflow_provider_mail.api.errors import MailAmbiguousSendError, MailConfigError, MailError
 from airflow_provider_mail.api.transactional import Chunk, unique_msg_id
 from airflow_provider_mail.version_compat import knows_variables, store_variable, stored_variable
@@ -569,7 +570,7 @@ class RememberedMailing(Mailing):
         self.counts.update(already=0, capped=0)
         self._sent.clear()
         self._own.clear()
-        with self.memory.kept_open():
+        with self.memory.kept_open(), infrequent_gc():
             try:
                 return super().send(chunks)
             finally:
