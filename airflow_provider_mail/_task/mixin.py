@@ -363,20 +363,28 @@ class SendGuardMixin(MailTaskMixin):
                 )
         self._check_hold(operation)
 
-    def fit_window(self, send_date: datetime | None, context: Context) -> datetime | None:
-        """Return the send time within the send window, the same in every try; ``send_date`` if there is no window.
+    def fitted_send_date(self, context: Context) -> Any:
+        """Return ``send_date`` within the send window, the same in every try; unchanged if there is no window.
 
         The first try determines the opening: that of ``send_date``, or else the one that is open or opens next. It is
         stored (Airflow 3.3), so that a retry does not send in a later one. Before Airflow 3.3 a retry determines the
-        opening from the start of the DAG run. Clearing the task begins again.
+        opening from the start of the DAG run. Clearing the task begins again. One that is invalid is returned for the
+        request to reject.
 
-        :param send_date: the send time that the user gave, in UTC; ``None`` for now.
         :raises MailValidationError: the window does not open for more than a year, or the service's time is unknown.
         """
+        from pydantic import TypeAdapter, ValidationError
+
         from airflow_provider_mail._task.state import task_state
+        from airflow_provider_mail.api._core.fields import UtcTime
         from airflow_provider_mail.api.lists import GetLists
 
         self._due = context["dag_run"].run_after
+        given = self.send_date or None  # type: ignore[attr-defined]
+        try:
+            send_date: datetime | None = given and TypeAdapter(UtcTime).validate_python(given)
+        except ValidationError:
+            return given
         if self.send_window is None:
             return send_date
         clock = self.hook.get_conn().service_clock
@@ -412,21 +420,6 @@ class SendGuardMixin(MailTaskMixin):
             f"{self._closes:%Y-%m-%dT%H:%M:%SZ}",
         )  # fmt: skip
         return first
-
-    def fitted_send_date(self, context: Context) -> Any:
-        """Return ``send_date`` within the send window; one that is invalid unchanged, for the request to reject."""
-        from pydantic import TypeAdapter, ValidationError
-
-        from airflow_provider_mail.api._core.fields import UtcTime
-
-        send_date = self.send_date or None  # type: ignore[attr-defined]
-        if self.send_window is None or send_date is None:
-            return self.fit_window(send_date, context)
-        try:
-            parsed: datetime = TypeAdapter(UtcTime).validate_python(send_date)
-        except ValidationError:
-            return send_date
-        return self.fit_window(parsed, context)
 
 
 class OldRunError(MailValidationError):

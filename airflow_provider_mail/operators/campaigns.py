@@ -200,7 +200,7 @@ class MailCreateCampaignOperator(MailLineage, SendGuardMixin, WaitingMixin, Base
 
         with self.mail_errors():
             request = self.request(context)
-            request = request.model_copy(update={"send_date": self.fit_window(request.send_date, context)})
+            request = request.model_copy(update={"send_date": self.fitted_send_date(context)})
             sandbox = self.sandbox_mode or self.hook.config.sandbox
             if sandbox and self.is_audience_in_sandbox():
                 self.log.info("Sandbox: the lists of the audience were not made; the service checks the rest.")

@@ -122,15 +122,7 @@ def test_what_the_service_and_the_rules_say(service: Emulator, client: MailClien
     with pytest.raises(MailAuthError):
         report(client)
     service.journal.clear()
-    with pytest.raises(MailValidationError, match="ignore: sender: not among attachment, content, "):
-        preflight(client, CreateCampaign(**GOOD), ignore=["sender"])
-    for rules, named in (
-        ({"max_recipients": 0}, "max_recipients"),
-        ({"max_growth": -1, "compare_with": "a"}, "max_growth"),
-        ({"max_growth": 1.5}, "compare_with"),
-        ({"known_tags": "name"}, "known_tags"),
-        ({"unsubscribe_pattern": "("}, "unsubscribe_pattern"),
-    ):
+    for rules, named in (({"max_growth": 1.5}, "compare_with"), ({"unsubscribe_pattern": "("}, "unsubscribe_pattern")):
         with pytest.raises(MailValidationError, match=named):
             report(client, rules=rules)
     assert service.journal.count() == 0

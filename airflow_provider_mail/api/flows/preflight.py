@@ -19,7 +19,6 @@ from airflow_provider_mail.api.campaigns import Campaign, CreateCampaign, GetCam
 from airflow_provider_mail.api.contacts import ContactsPage, GetListContacts
 from airflow_provider_mail.api.errors import MailRejectedError, MailServerError, MailValidationError
 from airflow_provider_mail.api.flows.campaign_checks import (
-    COMPARED,
     CampaignCaps,
     differences,
     excess,
@@ -106,12 +105,6 @@ class PreflightRules:
     max_attachment_bytes: int = 10_000_000
 
     def __post_init__(self) -> None:
-        for name in ("max_recipients", "max_growth", "max_content_bytes", "max_attachment_bytes"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise MailValidationError(f"{name}: must be more than 0")
-        if isinstance(self.known_tags, str):
-            raise MailValidationError("known_tags: a list of tags is needed, not text")
         if self.max_growth is not None and not self.compare_with:
             raise MailValidationError("compare_with: needed beside max_growth: part of the earlier campaigns' names")
         try:
@@ -170,10 +163,7 @@ def preflight(
     :param caps: the limits of its day. Default: no limits.
     :param list_problem: returns what is wrong with the lists of an audience. Default: nothing.
     :raises MailError: a request failed; a rejection of the campaign is a finding.
-    :raises MailValidationError: ``ignore`` names a field that is never compared.
     """
-    if unknown := sorted(set(ignore) - COMPARED):
-        raise MailValidationError(f"ignore: {', '.join(unknown)}: not among {', '.join(sorted(COMPARED))}")
     rules = rules or PreflightRules()
     report = Report()
     report.findings.append(sender_finding(client, request.sender_mail))
