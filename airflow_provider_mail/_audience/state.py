@@ -11,7 +11,6 @@ import hashlib
 import json
 import struct
 import time
-import zlib
 from array import array
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail.api.config import ClientConfig
     from airflow_provider_mail.api.flows.import_contacts import ImportPlan
 
-VERSION = 4
+VERSION = 5
 """Of the stored shapes. Everybody is sent if the state has another one."""
 
 IN_DOUBT, GONE, EXCLUDED = -1, -2, -3
@@ -145,7 +144,7 @@ class Bucket:
         """
         try:
             return [_unpacked(self._unseal(part)) for part in self._stored]
-        except (ValueError, zlib.error, struct.error) as error:
+        except (ValueError, struct.error) as error:
             raise DamagedStateError(str(error)) from None
 
     @cached_property
@@ -186,13 +185,13 @@ class Changes(NamedTuple):
 
 def _packed(keys: Sequence[bytes], values: Iterable[int], times: Iterable[int]) -> bytes:
     numbers = array("q", values).tobytes() + array("I", times).tobytes()
-    return struct.pack("<I", len(keys)) + numbers + zlib.compress(b"\n".join(keys), 1)
+    return struct.pack("<I", len(keys)) + numbers + b"\n".join(keys)
 
 
 def _unpacked(content: bytes) -> tuple[list[bytes], array[int], array[int]]:
     (count,) = struct.unpack_from("<I", content)
     values, times = array("q", content[4 : 4 + 8 * count]), array("I", content[4 + 8 * count : 4 + 12 * count])
-    return zlib.decompress(content[4 + 12 * count :]).split(b"\n"), values, times
+    return content[4 + 12 * count :].split(b"\n"), values, times
 
 
 Tags = list[dict[int, tuple[str, int]]]

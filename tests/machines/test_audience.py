@@ -134,6 +134,8 @@ class Audiences(RuleBasedStateMachine):
         """Run, result and people of imports whose campaigns are not created yet."""
         self.only_first: set[str] = set()
         """People who are not in the second audience."""
+        self.in_second: set[str] = set()
+        """People who are in the second audience since its last run."""
         self.chunk_size = 3
         self.columns: dict[str, str] = {"email": "email", "name": "name"}
         self.undisturbed = True
@@ -442,8 +444,10 @@ class Audiences(RuleBasedStateMachine):
         held = {contact["email"]: contact["name"] for contact in self.emulator.contacts()}
         assert people.items() <= held.items()
         assert not self.erased & held.keys(), "a run has brought back a person who was erased"
-        if self.deletes and self.undisturbed and self.source and not second:
-            assert held.keys() - self.only_first <= self.source.keys()
+        if second:
+            self.in_second = set(people)
+        elif self.deletes and self.undisturbed and self.source:
+            assert held.keys() - self.in_second <= self.source.keys()
         if then == "late" and (self.dates or not self.deletes):
             self.late.append((run_id, results, set(people)))
             return

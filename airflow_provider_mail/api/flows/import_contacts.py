@@ -86,12 +86,16 @@ class SelectedRows(list[Row]):
 
     :param numbers: the numbers of these rows in the source, from 1.
     :param lines: the lines of the file in which they begin, from 1; empty if it is not from a file with lines.
+    :param encoded: the rows as JSON, if they are known in that form.
     """
 
-    def __init__(self, rows: Iterable[Row], numbers: Sequence[int], lines: Sequence[int] = ()) -> None:
+    def __init__(
+        self, rows: Iterable[Row], numbers: Sequence[int], lines: Sequence[int] = (), encoded: bytes | None = None
+    ) -> None:
         super().__init__(rows)
         self.numbers = numbers
         self.lines = lines
+        self.encoded = encoded
 
 
 def import_contacts(
@@ -175,7 +179,7 @@ class _Import:
     def _submit(self, chunk: int, rows: Sequence[Row], workers: Workers[ChunkResult], uploader: ChunkUploader) -> None:
         progress = self.progress
         first_number = self.position + 1
-        checked = self.checker.check(rows, first_number)
+        checked = self.checker.check(rows, first_number, getattr(rows, "encoded", None))
         self.position += len(rows)
         lines, numbers_in_source = getattr(rows, "lines", ()), getattr(rows, "numbers", ())
         if not isinstance(rows, SelectedRows):

@@ -109,17 +109,23 @@ class RowChecker:
     def _single(self) -> TypeAdapter[Row]:
         return TypeAdapter(self._row_type(min_length=0), config=_CONFIG)
 
-    def check(self, rows: Sequence[Row], first_number: int) -> CheckedRows:
+    def check(self, rows: Sequence[Row], first_number: int, encoded: bytes | None = None) -> CheckedRows:
+        """Return the valid rows.
+
+        :param encoded: the rows as JSON, if they are known in that form.
+        """
+        if self._was_valid:
+            with suppress(ValidationError, UnicodeEncodeError):
+                checked = self._valid.validate_python(rows)
+                if encoded is None or self._null_value is not None:
+                    encoded = self._encode(checked)
+                return CheckedRows(encoded, range(first_number, first_number + len(checked)), [])
         try:
             return self._check(self._quick, rows, first_number)
         except UnicodeEncodeError:
             return self._check(self._careful, rows, first_number)
 
     def _check(self, validator: TypeAdapter[list[Row]], rows: Sequence[Row], first_number: int) -> CheckedRows:
-        if self._was_valid and validator is self._quick:
-            with suppress(ValidationError):
-                checked = self._valid.validate_python(rows)
-                return CheckedRows(self._encode(checked), range(first_number, first_number + len(checked)), [])
         candidates = [self._text(_values(row)) for row in rows] if self._convert_first else rows
         checked = validator.validate_python(candidates)
         numbers: Sequence[int] = range(first_number, first_number + len(checked))
