@@ -74,5 +74,4 @@ def replay_dead_letters(
     """
     from airflow_provider_mail.webhook.drain import replay
 
-    result = replay(sql_hook(sql_conn_id), table, dead_letters_table)
-    return {"read": result.letters, "stored": result.drained.stored.total(), "left": result.left}
+    return asdict(replay(sql_hook(sql_conn_id), table, dead_letters_table))

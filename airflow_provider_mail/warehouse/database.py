@@ -226,11 +226,6 @@ def _rolled_back(connection: Any) -> Iterator[Any]:
         raise
 
 
-def open_connection(hook: DbApiHook) -> Any:
-    """Open a connection with the time limits that its driver supports. The caller closes it."""
-    return _open(hook, time.monotonic(), float("inf"))
-
-
 def address(hook: DbApiHook) -> str:
     """Return host and port of a database, or its file, to show to people; never the user. May be empty."""
     connection = hook.get_connection(hook.get_conn_id())

@@ -12,9 +12,8 @@ from contextlib import ExitStack, contextmanager
 from queue import SimpleQueue
 from typing import Any
 
-from airflow_provider_mail.warehouse.errors import WarehouseError, safe_message
 from airflow_provider_mail.warehouse.time_limit import Threads
-from airflow_provider_mail.webhook.inbox import Inbox, Push
+from airflow_provider_mail.webhook.inbox import Inbox, Push, problem_of
 
 _log = logging.getLogger(__name__)
 
@@ -188,16 +187,10 @@ class GroupCommit:
                     # The server may have closed the connection while it was idle. Pushes that it stored nevertheless
                     # are stored twice, as if the service had sent them again.
                     await self._attempt(pushes)
-        except TimeoutError:
-            problem = f"no answer within {WRITE_SECONDS} s"
-        except WarehouseError as error:
-            problem = str(error)
-        except Exception as error:
-            problem = safe_message(error)  # that of a driver may quote the body
-        else:
             return True
-        _log.error("The inbox could not store %d pushes: %s", len(pushes), problem)
-        return False
+        except Exception as error:
+            _log.error("The inbox could not store %d pushes: %s", len(pushes), problem_of(error, WRITE_SECONDS))
+            return False
 
     async def _attempt(self, pushes: Sequence[Push]) -> None:
         self._writer = writer = self._writer or _Writer(self._inbox, self._threads)

@@ -8,12 +8,14 @@ After a fix, `replay` reads the dead letters again.
 
 from __future__ import annotations
 
+import json
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail.api._core.pacing import infrequent_gc
@@ -169,7 +171,7 @@ def drain(
     total, taken, last = Drained(), 0, -1
     with infrequent_gc(), ExitStack() as stack:
         # Where taken pushes are locked, the next ones are taken and read while the database stores these.
-        unused = deque(stack.enter_context(closing(inbox.open())) for _ in range(2 if inbox.sql.skip_locked else 1))
+        unused = deque(stack.enter_context(inbox.connection()) for _ in range(2 if inbox.sql.skip_locked else 1))
         reader = stack.enter_context(ThreadPoolExecutor(1, "mail-drain"))
         batches = deque[_Batch]()
         while True:
@@ -235,14 +237,11 @@ _MAX_COUNTED = 1_000_000
 
 @dataclass
 class Replayed:
-    """What a replay did.
+    """What a replay did: dead letters that were read, and deleted; new events; and the letters that are left."""
 
-    :param letters: dead letters that could be read; they have been deleted.
-    """
-
-    letters: int = 0
+    read: int = 0
+    stored: int = 0
     left: int = 0
-    drained: Drained = field(default_factory=Drained)
 
 
 def replay(hook: DbApiHook, table: str, dead_letters_table: str) -> Replayed:
@@ -263,10 +262,10 @@ def replay(hook: DbApiHook, table: str, dead_letters_table: str) -> Replayed:
                 with suppress(UnreadableError):
                     rows.append(read_event(raw, Origin(conn_id, received_at, push_id), index))
                     read[letter_id] = conn_id
-        result.drained += tables.store(rows, again)
+        result.stored += tables.store(rows, again).stored.total()
         for letter in again:
             read.pop(letter.letter_id, None)
-        result.letters += stored.delete([{"mail_conn_id": conn_id, "letter_id": id} for id, conn_id in read.items()])
+        result.read += stored.delete([{"mail_conn_id": conn_id, "letter_id": id} for id, conn_id in read.items()])
         last = page[-1][0]
     result.left = sum(count_by_reason(hook, dead_letters_table).values())
     return result
@@ -310,5 +309,14 @@ def _conflicts(stored: StoredTable, rows: Sequence[Row], existing: Collection[Ro
         found = stored.rows(("mail_conn_id", "event_id", "raw"), where)
         stored_raw = {(conn_id, event_id): decoded(raw) for conn_id, event_id, raw in found}
         for row in part:
-            if stored_raw.get(row[:2], row[_RAW]) != row[_RAW]:
+            if row[:2] in stored_raw and _differs(stored_raw[row[:2]], row[_RAW]):
                 yield _letter_of(row, Reason.CONFLICT)
+
+
+def _differs(stored: Any, event: Any) -> bool:
+    """Return whether a stored event has other fields. Databases may write a number in another way, such as 1e22."""
+    return bool(stored != event) and _exact(stored) != _exact(event)
+
+
+def _exact(value: Any) -> Any:
+    return json.loads(json_text(value), parse_int=Decimal, parse_float=Decimal)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -119,7 +119,7 @@ def _unescape(escape: re.Match[str]) -> str:
 
 def _erase_from_inbox(inbox: Inbox, person: Person) -> int:
     count, last = 0, -1
-    with closing(inbox.open()) as connection:
+    with inbox.connection() as connection:
         while pushes := inbox.scan(connection, after=last, max_pushes=_PAGE):
             for push in pushes:
                 # Checked without a lock first: most pushes are not about the person.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -274,7 +275,7 @@ def _escaped(text: str) -> str:
 
 
 def _integer(digits: str) -> float:
-    return int(digits) if len(digits) <= _MAX_DIGITS else float(digits)  # infinite, which no event may be
+    return int(digits) if len(digits) <= _MAX_DIGITS else math.inf  # which no event may have
 
 
 _DECODER = json.JSONDecoder(parse_int=_integer)

@@ -14,9 +14,9 @@ from typing import Generic, TypeVar
 from airflow_provider_mail._config import ReceiverSettings
 from airflow_provider_mail._metrics import INBOX_BYTES, INBOX_OLDEST, INBOX_PUSHES, emit
 from airflow_provider_mail.api.errors import MailConfigError
-from airflow_provider_mail.warehouse.errors import WarehouseError, safe_message
+from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.time_limit import Threads, aread, read_within
-from airflow_provider_mail.webhook.inbox import Inbox, InboxState, open_inbox
+from airflow_provider_mail.webhook.inbox import Inbox, InboxState, open_inbox, problem_of
 from airflow_provider_mail.webhook.tokens import Tokens
 
 T = TypeVar("T")
@@ -80,9 +80,7 @@ class Cached(Generic[T]):
         self._until = time.monotonic() + _FAILED_SECONDS
         if not self._is_failing:
             self._is_failing = True
-            has_safe_message = isinstance(error, WarehouseError | MailConfigError)
-            reason = f"no answer within {READ_SECONDS} s" if isinstance(error, TimeoutError) else safe_message(error)
-            _log.error("%s: %s", self._problem, error if has_safe_message else reason)
+            _log.error("%s: %s", self._problem, problem_of(error, READ_SECONDS))
 
 
 class Health:
@@ -175,7 +173,7 @@ def receiver_status(settings: ReceiverSettings, *, seconds: float = SECONDS) -> 
     except (MailConfigError, WarehouseError):
         raise
     except Exception as error:
-        problem = f"no answer within {seconds:g} s" if isinstance(error, TimeoutError) else safe_message(error)
+        problem = problem_of(error, seconds)
     # Outside of `except`, so that the driver's exception is not chained.
     raise WarehouseError(f"the inbox of connection {inbox.hook.get_conn_id()!r} cannot be read: {problem}")
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail._config import OPTIONS, InboxName, configured_inbox
 from airflow_provider_mail.api.errors import MailConfigError
-from airflow_provider_mail.warehouse.database import configured_hook, connected, dialect_of, kind_of, open_connection
+from airflow_provider_mail.warehouse.database import configured_hook, connected, dialect_of, kind_of
 from airflow_provider_mail.warehouse.dialects.inbox import qualified
 from airflow_provider_mail.warehouse.errors import WarehouseError, safe_message
 from airflow_provider_mail.warehouse.table import MAX_PART_BYTES, NamePart, TableName, quoted
@@ -119,21 +119,25 @@ class Inbox:
             raise WarehouseError(f"[mail] inbox_table: {name.text!r} is longer than {MAX_PART_BYTES} bytes")
         return TableName((*schema, name))
 
-    def open(self) -> Any:
-        """Return a new connection, with explicit transactions."""
-        connection = open_connection(self.hook)
-        self.sql.configure(self.hook, connection)
-        return connection
-
     @contextmanager
     def connection(self) -> Iterator[Any]:
-        """Yield a connection as `open` returns, and close it; a `Reading` limits it and can cut it.
+        """Yield a new connection with explicit transactions; what is not committed is rolled back.
 
         :raises WarehouseError: the connection fails.
         """
         with connected(self.hook) as connection:
             self.sql.configure(self.hook, connection)
             yield connection
+
+    @contextmanager
+    def connected(self) -> Iterator[Any]:
+        """Yield a cursor on a connection of its own, whose statements have the time limit of the `Reading`.
+
+        :raises WarehouseError: the connection fails.
+        """
+        with self.connection() as connection, closing(connection.cursor()) as cursor:
+            self._limit(cursor)
+            yield cursor
 
     def _limit(self, cursor: Any, besides: str = "") -> None:
         """Limit the statements of this transaction to the time of the `Reading`."""
@@ -286,7 +290,7 @@ class Inbox:
                 self._recount(cursor)
         except Exception as error:
             connection.rollback()
-            _log.warning("The pushes that wait could not be counted again: %s", safe_message(error))
+            _log.warning("The pushes that wait could not be counted again: %s", problem_of(error, _RECOUNT_SECONDS))
 
     def _recount(self, cursor: Any) -> None:
         # Waits for the transactions that have changed the counter, whose pushes are then seen; new ones wait for this.
@@ -328,7 +332,7 @@ class Inbox:
             f"AND id IN (SELECT id FROM {self.table} ORDER BY id LIMIT {_DELETED_AT_ONCE})"
         )
         deleted, count = 0, 1
-        with connected(self.hook) as connection:
+        with self.connection() as connection:
             while count:
                 with self._write(connection) as cursor:
                     cursor.execute(query, [self.sql.time(before)])
@@ -370,16 +374,6 @@ class Inbox:
         return body is not None
 
     @contextmanager
-    def connected(self) -> Iterator[Any]:
-        """Yield a cursor on a connection of its own; what is not committed is rolled back.
-
-        :raises WarehouseError: the connection fails.
-        """
-        with self.connection() as connection, closing(connection.cursor()) as cursor:
-            self._limit(cursor)
-            yield cursor
-
-    @contextmanager
     def _write(self, connection: Any) -> Iterator[Any]:
         with closing(connection.cursor()) as cursor:
             if self.sql.begin:
@@ -408,6 +402,16 @@ class Inbox:
 def _packed(body: bytes) -> tuple[bytes, int]:
     """The columns of a body. Postgres could compress it, but takes twice the time, and is the scarcer resource."""
     return zlib.compress(body, 1), len(body)
+
+
+def problem_of(error: BaseException, seconds: float) -> str:
+    """Return what may be logged of a failure: the message of a driver may quote a body.
+
+    :param seconds: the time limit that the database had.
+    """
+    if isinstance(error, TimeoutError):
+        return f"no answer within {seconds:g} s"
+    return str(error) if isinstance(error, MailConfigError | WarehouseError) else safe_message(error)
 
 
 def inbox_of(name: InboxName) -> Inbox:

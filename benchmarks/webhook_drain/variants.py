@@ -11,7 +11,6 @@ import os
 import sys
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any
 
@@ -74,7 +73,7 @@ def fill() -> None:
 
     inbox = Inbox(_table())
     inbox.create()
-    with closing(inbox.open()) as connection:
+    with inbox.connection() as connection:
         for body in bodies(_pushes()):
             inbox.insert(connection, [Push(body, datetime.now(UTC), "mail_default", False)])
 

@@ -88,7 +88,7 @@ def test_the_inbox_is_checked(doctor: Command, tmp_path: Path, monkeypatch: pyte
     old = only(doctor(), "inbox")
     assert (old["level"], "the inbox is not drained" in old["message"]) == ("error", True)
     assert "MailEventsToSqlOperator" in old["fix"]
-    with closing(inbox.open()) as connection:
+    with inbox.connection() as connection:
         inbox.finish(connection, [1], NOON)
     assert (only(doctor(), "inbox")["level"], only(doctor(), "inbox")["fix"]) == ("ok", "")
     (tmp_path / "inbox.db").write_bytes(b"no database" * 100)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from threading import Event
 from typing import Any
@@ -26,13 +26,13 @@ def new_inbox(database: SqlDatabase, table: str = "mail_inbox") -> Inbox:
 def push(inbox: Inbox, *events: dict[str, Any], mail_conn_id: str = "mail_default") -> None:
     """What the receiver stores of one push."""
     body = json.dumps(events).encode()
-    with closing(inbox.open()) as connection:
+    with inbox.connection() as connection:
         inbox.insert(connection, [Push(body, datetime.now(UTC), mail_conn_id, b"TaskStatus" in body)])
 
 
 def drained(inbox: Inbox) -> None:
     """All that waits is drained."""
-    with closing(inbox.open()) as connection:
+    with inbox.connection() as connection:
         ids = [push.id for push in inbox.take(connection, max_pushes=1000, max_bytes=10**6)]
         inbox.finish(connection, ids, datetime.now(UTC))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import re
 import sqlite3
-from contextlib import closing
 from typing import Any
 
 import pytest
@@ -104,7 +103,7 @@ def test_the_inbox(sqlite: Warehouse, plans: list[str]) -> None:
     inbox = Inbox(sqlite.hook)
     inbox.create()
     plans.clear()  # it counts what waits, once
-    with closing(inbox.open()) as connection:
+    with inbox.connection() as connection:
         inbox.insert(connection, [Push(b"[]", NOON, "mail", True)])
         (push,) = inbox.take(connection, max_pushes=10, max_bytes=1000)
         inbox.finish(connection, [push.id], NOON)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Iterable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +42,7 @@ def push(*events: Any, conn_id: str = "mail_default", at: datetime.datetime = NO
 
 def receive(inbox: Inbox, pushes: Iterable[Push]) -> None:
     """Store pushes as the receiver does."""
-    with closing(inbox.open()) as connection:
+    with inbox.connection() as connection:
         inbox.insert(connection, list(pushes))
 
 

@@ -57,20 +57,20 @@ def receiver(
 
 def stored(inbox: Inbox) -> list[Push]:
     """What is in the inbox, drained or not, in the order of arrival."""
-    with closing(inbox.open()) as connection:
+    with inbox.connection() as connection:
         return list(inbox.scan(connection, after=0, max_pushes=10**6))
 
 
 def drain_all(inbox: Inbox) -> None:
     """Mark all pushes as drained."""
-    with closing(inbox.open()) as connection:
+    with inbox.connection() as connection:
         ids = [push.id for push in inbox.take(connection, max_pushes=10**6, max_bytes=10**9)]
         inbox.finish(connection, ids, datetime.now(UTC))
 
 
 def execute(inbox: Inbox, *statements: str) -> None:
     """Run statements in the database of the inbox."""
-    with closing(inbox.open()) as connection, closing(connection.cursor()) as cursor:
+    with inbox.connection() as connection, closing(connection.cursor()) as cursor:
         for statement in statements:
             cursor.execute(statement)
         connection.commit()

@@ -5,13 +5,20 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 
 import pytest
 
 from airflow_provider_mail.warehouse.time_limit import MAX_THREADS
-from airflow_provider_mail.webhook.commits import STORE_SECONDS, WRITE_SECONDS, GroupCommit, NotStored, Overloaded
+from airflow_provider_mail.webhook.commits import (
+    FAILED_SECONDS,
+    STORE_SECONDS,
+    WRITE_SECONDS,
+    GroupCommit,
+    NotStored,
+    Overloaded,
+)
 from airflow_provider_mail.webhook.health import Cached
 from airflow_provider_mail.webhook.inbox import Push
 from airflow_provider_mail.webhook.tokens import TOKENS_SECONDS
@@ -130,24 +137,39 @@ def test_a_stale_connection_is_replaced_once(caplog: pytest.LogCaptureFixture) -
         await group.store(push(b"1"))
         inbox.failures = [OSError("idle for too long")]
         await group.store(push(b"2"))
-        assert not group.failed_lately()
-        for _ in range(2):
-            inbox.failures = [OSError("with a body: ada@planted.example"), OSError("away")]
-            with pytest.raises(NotStored):
-                await group.store(push(b"3" * 8))
-            inbox.failures.clear()
-            assert group.failed_lately()
+        inbox.failures = [OSError("with a body: ada@planted.example"), OSError("away")]
+        with pytest.raises(NotStored):
+            await group.store(push(b"3"))
         await group.store(push(b"4"))
-        assert group.failed_lately(), "on a full disk small pushes are stored for a while"
-        await group.store(push(b"5" * 8))
-        assert not group.failed_lately()
 
     inbox = HeldInbox(holds=())
     run(inbox, test)
-    assert inbox.stored == [[b"1"], [b"2"], [b"4"], [b"5" * 8]]
-    assert inbox.opened == 5
+    assert inbox.stored == [[b"1"], [b"2"], [b"4"]]
+    assert inbox.opened == 4
     assert "The inbox could not store 1 pushes: OSError" in caplog.text
     assert "planted" not in caplog.text
+
+
+def test_a_failure_counts_until_as_much_is_stored_or_for_a_minute(still_clock: StillClock) -> None:
+    """On a full disk small pushes are stored for a while."""
+
+    async def test(group: GroupCommit) -> None:
+        async def failed_after(size: int, *failures: Exception) -> bool:
+            inbox.failures = [*failures]
+            with pytest.raises(NotStored) if failures else nullcontext():
+                await group.store(push(b"x" * size))
+            return group.failed_lately()
+
+        full = OSError("full"), OSError("full")
+        assert [await failed_after(8, *full), await failed_after(2, *full)] == [True, True]
+        assert [await failed_after(size) for size in (2, 7, 8)] == [True, True, False]
+        assert await failed_after(8, *full)
+        still_clock.move(FAILED_SECONDS)
+        assert not group.failed_lately()
+        assert [await failed_after(2, *full), await failed_after(2)] == [True, False]
+
+    inbox = HeldInbox(holds=())
+    run(inbox, test)
 
 
 def test_a_transaction_that_hangs_is_given_up(still_clock: StillClock, caplog: pytest.LogCaptureFixture) -> None:

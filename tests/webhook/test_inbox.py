@@ -27,14 +27,14 @@ def insert(inbox: Inbox, *pushes: Push) -> None:
 
 
 def take(inbox: Inbox, max_pushes: int = 100) -> list[StoredPush]:
-    with closing(inbox.open()) as connection:
+    with inbox.connection() as connection:
         taken = inbox.take(connection, max_pushes=max_pushes, max_bytes=1000)
         connection.rollback()  # Postgres notices later that a connection was closed, and keeps the locks until then
         return taken
 
 
 def drain(inbox: Inbox, at: datetime.datetime = NOON, max_pushes: int = 100) -> Sequence[bytes]:
-    with closing(inbox.open()) as connection:
+    with inbox.connection() as connection:
         taken = inbox.take(connection, max_pushes=max_pushes, max_bytes=1000)
         inbox.finish(connection, [one.id for one in taken], at)
         return [one.body for one in taken]
@@ -89,7 +89,7 @@ def test_what_waits_is_counted_whatever_happens(inbox: Inbox) -> None:
     assert (counted(), inbox.waiting_bytes) == ((3, 13), 13)
     drain(inbox, max_pushes=1)
     assert counted() == (2, 8)
-    with closing(inbox.open()) as connection:
+    with inbox.connection() as connection:
         inbox.finish(connection, [one.id for one in stored(inbox)[:2]], NOON)  # one of them for the second time
         assert counted() == (1, 1)
         inbox.change_body(connection, stored(inbox)[2].id, lambda body: b"1234")
@@ -115,7 +115,7 @@ def test_nothing_that_is_asked_again_and_again_reads_history(make_warehouse: Cal
     """Postgres looks at the plans: each of them reads an index, whose part is small, or the counter."""
     inbox = Inbox(make_warehouse("psycopg3").hook)
     inbox.create()
-    with closing(inbox.open()) as connection, closing(connection.cursor()) as cursor:
+    with inbox.connection() as connection, closing(connection.cursor()) as cursor:
         cursor.execute(
             "INSERT INTO mail_inbox (received_at, mail_conn_id, task_status, body, body_bytes, drained_at) "
             "SELECT now(), 'mail_default', n % 10 = 0, '', 2, now() FROM generate_series(1, 20000) AS n"
@@ -161,7 +161,7 @@ def test_retention_deletes_what_was_drained_earlier(inbox: Inbox) -> None:
 
 
 def test_a_stored_push_survives_a_crash_of_the_host(inbox: Inbox) -> None:
-    with closing(inbox.open()) as connection, closing(connection.cursor()) as cursor:
+    with inbox.connection() as connection, closing(connection.cursor()) as cursor:
         if inbox.hook.conn_type == "sqlite":
             # The settings of SQLite are those of a connection. 2 is FULL: a commit waits for the disk.
             settings = [cursor.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")]
@@ -184,7 +184,7 @@ def test_a_body_is_changed_under_a_lock(inbox: Inbox) -> None:
     insert(inbox, push(b"before"))
     (stored,) = take(inbox)
     lock = "BEGIN IMMEDIATE" if inbox.hook.conn_type == "sqlite" else f"SELECT 1 FROM {inbox.table} FOR UPDATE NOWAIT"
-    with closing(inbox.open()) as one, closing(inbox.open()) as other:
+    with inbox.connection() as one, inbox.connection() as other:
         if inbox.hook.conn_type == "sqlite":
             other.execute("PRAGMA busy_timeout = 0")
 

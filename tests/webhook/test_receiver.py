@@ -84,6 +84,7 @@ def test_other_requests_than_pushes_are_rejected(ready: Inbox) -> None:
     table: list[tuple[str, bytes, dict[str, str], int]] = [
         ("PUT", b"[]", {}, 405),
         ("POST", b"[]", {"User-Agent": "curl/8"}, 403),
+        ("POST", b"[]", {"User-Agent": HEADERS["User-Agent"].lower()}, 403),
         ("POST", b"[]", {"Content-Type": "text/plain"}, 415),
         ("POST", b"[]", {"Content-Type": "application/jsonp"}, 415),
         ("POST", b"[]", {"Content-Type": "APPLICATION/JSON"}, 200),
@@ -121,7 +122,7 @@ def test_services_may_check_an_address(ready: Inbox) -> None:
 
 @whatever_the_database
 def test_after_an_overload_there_is_room_again(ready: Inbox) -> None:
-    """Bodies that arrive at once, of which one is turned away, cut off or too long; what was counted is given back."""
+    """Bodies that arrive at once or one by one, and are turned away; what was counted is given back."""
 
     async def together(sender: Sender) -> list[int]:
         begun, go = asyncio.Event(), asyncio.Event()
@@ -132,19 +133,23 @@ def test_after_an_overload_there_is_room_again(ready: Inbox) -> None:
             await go.wait()
             yield b"]"
 
+        async def too_long() -> AsyncIterator[bytes]:
+            yield b"[" + b" " * 50
+            yield b" " * 150
+
         async def push(content: Any) -> int:
             return (await sender.http.post(f"/{TOKEN}", content=content, headers=HEADERS)).status_code
 
         first = asyncio.create_task(push(body()))
         # Not only for that: a body that is not asked for never begins.
         await asyncio.wait([first, asyncio.create_task(begun.wait())], return_when=asyncio.FIRST_COMPLETED)
-        others = [await push(b"[" + b" " * 50 + b"]"), await push(b"[" + b" " * 200 + b"]"), await push(b"{}")]
+        others = [await push(b"[" + b" " * 50 + b"]"), await push(b"{}")]
         go.set()
-        return [await first, *others]
+        return [await first, *others, await push(b"{" + b" " * 50), await push(too_long())]
 
     with receiver(ready, max_pending=100, max_body=150) as sender:
         for _ in range(3):
-            assert sender.runner.run(together(sender)) == [200, 503, 413, 400]
+            assert sender.runner.run(together(sender)) == [200, 503, 400, 400, 413]
 
 
 @whatever_the_database

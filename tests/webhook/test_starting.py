@@ -136,7 +136,7 @@ def test_few_rights_in_the_database_are_enough(ready: Inbox, monkeypatch: pytest
                 assert list(Tokens(ready).valid().values()) == ["mail_default"]
                 ready.probe()
             ready.create()
-            with closing(ready.open()) as connection:
+            with ready.connection() as connection:
                 ready.insert(connection, [Push(b"[]", datetime.now(UTC), "mail_default", False)])
                 assert ready.state().waiting_bytes == 2
                 if who == "drain":

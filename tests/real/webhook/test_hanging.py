@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import closing
 from datetime import UTC, datetime
 
 import pytest
@@ -31,7 +30,7 @@ def push(body: bytes) -> Push:
 
 
 def test_every_connection_notices_that_its_server_is_gone(inbox: Inbox) -> None:
-    for opened in (closing(inbox.open()), connected(inbox.hook)):
+    for opened in (inbox.connection(), connected(inbox.hook)):
         with opened as connection:
             info = connection.info
             limits = info.get_parameters() if hasattr(info, "get_parameters") else info.dsn_parameters
