@@ -266,7 +266,12 @@ class MailTaskMixin(RenderingMixin):
         """The hook of ``mail_conn_id``, created at first use: in the task, not when the DAG is parsed."""
         from airflow_provider_mail.hooks.mail import MailHook
 
-        return MailHook(self.mail_conn_id)
+        hook = MailHook(self.mail_conn_id)
+        hook._before_request = self.check_request
+        return hook
+
+    def check_request(self, operation: str) -> None:
+        """Raise an error if a request must not be sent now. Default: every one may be."""
 
     def mail_errors(self) -> AbstractContextManager[None]:
         """Return a context manager that turns the errors of the service into those of Airflow."""
@@ -313,15 +318,6 @@ class SendGuardMixin(MailTaskMixin):
     _opens: datetime | None = None
     """When the window opens, for a request that the service carries out at once."""
     _closes: datetime | None = None
-
-    @cached_property
-    def hook(self) -> MailHook:
-        """The hook of ``mail_conn_id``, whose requests are checked."""
-        from airflow_provider_mail.hooks.mail import MailHook
-
-        hook = MailHook(self.mail_conn_id)
-        hook._before_request = self.check_request
-        return hook
 
     @cached_property
     def _check_hold(self) -> HoldCheck:

@@ -96,7 +96,7 @@ def build_message(
     to: Addresses,
     subject: str | None,
     content: str | None,
-    sender: str | None,
+    sender_mail: str | None,
     sender_name: str | None = None,
     cc: Addresses = None,
     bcc: Addresses = None,
@@ -129,12 +129,12 @@ def build_message(
         if (count := len(recipients[name])) > MAX_RECIPIENTS:
             skipped.append(f"{name}: {count} recipients, at most {MAX_RECIPIENTS} are allowed")
             del recipients[name][MAX_RECIPIENTS:]
-    sender_mail, name = _sender(_given("sender_mail", sender, skipped), skipped)
+    sender, name = _sender(_given("sender_mail", sender_mail, skipped), skipped)
     subject = one_line_subject(_required("subject", subject, skipped) or "") or one_line_subject(default_subject)
     content = _usable("content", Html, _required("content", content, skipped), skipped) or default_content
     sender_name = one_line(_given("sender_name", sender_name, skipped) or name)
     shared: dict[str, Any] = {
-        "sender_mail": sender_mail,
+        "sender_mail": sender,
         "sender_name": _cut(sender_name, MAX_SENDER_NAME_BYTES) or None,
         "subject": escape_tags(subject, "{ {"),
         "reply_to": _reply_to(_given("reply_to", reply_to, skipped), skipped),

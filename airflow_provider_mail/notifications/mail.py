@@ -188,16 +188,7 @@ class MailNotifier(BaseNotifier):
 
         event = NotificationContext.from_context(context)
         message = build_message(
-            to=self.to,
-            cc=self.cc,
-            bcc=self.bcc,
-            subject=self.subject,
-            content=self.content,
-            sender=self.sender_mail,
-            sender_name=self.sender_name,
-            reply_to=self.reply_to,
-            category=self.category,
-            files=self.files,
+            **{name: getattr(self, name) for name in MailNotifier.template_fields if name != "mail_conn_id"},
             event_key=event.key,
             default_subject=render_subject(event),
             default_content=render_html(event, instance=conf.get("api", "instance_name", fallback=None)),

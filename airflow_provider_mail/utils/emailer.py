@@ -85,7 +85,7 @@ def send_email(
             # Without these there is no message, unlike in a notifier, whose default is what people want.
             subject="" if subject is None else subject,
             content="" if html_content is None else html_content,
-            sender=from_email,
+            sender_mail=from_email,
             reply_to=None if reply_to is None else str(reply_to),
             files=files,
             **(_defaults() if is_nothing(subject) or is_nothing(html_content) else {}),
