@@ -18,13 +18,11 @@ from typing import Any
 
 from airflow_provider_mail._polling.pollers import MailPoller, Report
 from airflow_provider_mail._polling.shared_poller import PollSubscription, result_or_error
-from airflow_provider_mail.api.campaigns import Campaign, GetCampaigns, MailStatus
+from airflow_provider_mail.api.campaigns import FINAL, Campaign, GetCampaigns
 from airflow_provider_mail.api.client import AsyncMailClient
 from airflow_provider_mail.api.errors import MailError, MailIncompleteError
 
 log = logging.getLogger(__name__)
-
-FINAL = (MailStatus.COMPLETE, MailStatus.FAILED)
 
 REREAD_SECONDS = 900.0
 """Seconds after which all are read again: a deletion and a completion at the same time leave the number unchanged."""

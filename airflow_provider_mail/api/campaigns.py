@@ -73,6 +73,9 @@ class MailStatus(IntEnum):
     FAILED = 4
 
 
+FINAL = (MailStatus.COMPLETE, MailStatus.FAILED)
+
+
 def _status_of(value: Any) -> Any:
     return MailStatus.__members__.get(value.upper(), value) if isinstance(value, str) else value
 

@@ -9,11 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 
 from airflow_provider_mail._task.mixin import SendGuardMixin, Templated
-from airflow_provider_mail._task.waiting import WaitingMixin
+from airflow_provider_mail._task.waiting import DEFERRABLE, WaitingMixin
 from airflow_provider_mail.lineage import MailLineage
 from airflow_provider_mail.links import MailCampaignLink, push_campaign_link
 from airflow_provider_mail.operators._base import BaseCampaignOperator, BaseDeleteOperator, BaseNamedOperator
-from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS, AirflowFailException, conf
+from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS, AirflowFailException
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, ObjectStoragePath
@@ -35,8 +35,6 @@ CAMPAIGN_KEY = "campaign"
 OnIncomplete: TypeAlias = Literal["cancel", "keep", "fail"]
 """What to do with a campaign that the service kept although creating it failed: cancel it and fail; continue with it if
 it is or will be sent; or leave it and fail."""
-
-DEFERRABLE = conf.getboolean("operators", "default_deferrable", fallback=False)
 
 KILL_POLL_SECONDS = 0.5
 """Seconds between checks whether the task was killed: Airflow ends the process after five."""

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 from airflow_provider_mail._task.checks import unwrap
 from airflow_provider_mail._task.mixin import Templated
 from airflow_provider_mail._task.rules import list_names
-from airflow_provider_mail.operators.campaigns import DEFERRABLE, MailCreateCampaignOperator, OnIncomplete
+from airflow_provider_mail._task.waiting import DEFERRABLE
+from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator, OnIncomplete
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:

@@ -275,21 +275,11 @@ class CampaignCaps:
         return self.campaigns is not None or self.recipients is not None
 
 
-def check_caps(client: Client, request: CreateCampaign, caps: CampaignCaps) -> None:
-    """Reject a campaign that would exceed a limit of its day. Two that are created at once may exceed it together.
-
-    :raises MailValidationError: naming the limits.
-    """
-    problems = excess(client, request, caps)
-    if problems:
-        raise MailValidationError(f"{'; '.join(problems)}: nothing was created", operation=request.path)
-
-
 def excess(client: Client, request: CreateCampaign, caps: CampaignCaps) -> list[str]:
     """Return the limits that a campaign would exceed, beginning with the field of the connection.
 
     A scheduled or running campaign counts with the contacts of its lists, including excluded ones; a sent one with its
-    mails.
+    mails. Two that are created at once may exceed a limit together.
     """
     clock = client.service_clock
     if request.only_save or not caps:

@@ -11,6 +11,7 @@ from airflow_provider_mail.api._core.pacing import ServiceClock
 from airflow_provider_mail.api._core.pagination import all_records
 from airflow_provider_mail.api._core.requests import Client, MailResponse
 from airflow_provider_mail.api.campaigns import (
+    FINAL,
     Campaign,
     CancelCampaign,
     GetCampaigns,
@@ -127,8 +128,6 @@ MAX_AT_ONCE = 100
 """Maximum number of concurrent cancellations; the client sends at most ``max_in_flight`` of them at a time."""
 
 Response: TypeAlias = MailResponse | MailError
-
-FINAL = (MailStatus.COMPLETE, MailStatus.FAILED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,10 +40,10 @@ from airflow_provider_mail.api.flows.campaign_checks import (
     COMPARED,
     CampaignCaps,
     MailDifferentCampaignError,
-    check_caps,
     check_equal,
     check_send_date,
     confirm_sending,
+    excess,
     field_digests,
     is_older,
     is_unsent,
@@ -125,8 +125,8 @@ def create_campaign(
             state.put(Creation(requested=request.mail_name))
             campaign = find_campaign(client, request.mail_name)
     if campaign is None:
-        if caps:
-            check_caps(client, request, caps)
+        if caps and (problems := excess(client, request, caps)):
+            raise MailValidationError(f"{'; '.join(problems)}: nothing was created", operation=request.path)
         if check_lists:
             check_lists(client)
         if state.is_lost:
