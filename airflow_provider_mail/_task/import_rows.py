@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail.api.flows.validate_rows import Reject
-    from airflow_provider_mail.arguments import Consent
+    from airflow_provider_mail.arguments import Consent, Rejects
     from airflow_provider_mail.warehouse.database import LoadResult
     from airflow_provider_mail.warehouse.errors import UnstorableError
     from airflow_provider_mail.warehouse.rows import OnUnstorable
@@ -307,6 +307,31 @@ class RejectSpool(Spool["Reject"]):
                 # A lone surrogate may be the reason for the rejection.
                 file.write((json.dumps(record, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace"))
 
+    def keep(self, rejects: Rejects, import_id: str, hook: DbApiHook | None) -> None:
+        """Store all rows in the file and the table that the user chose, replacing those of an earlier try.
+
+        :param import_id: identifies the task instance, the same in every try.
+        :param hook: of the database with the table.
+        """
+        from airflow_provider_mail._task.storage import current_task_run
+        from airflow_provider_mail.warehouse.database import LoadRequest, Source, TableName, load
+        from airflow_provider_mail.warehouse.tables.imports import REJECTS, reject_row
+
+        if rejects.path:
+            self.write(str(rejects.path))
+        if not rejects.table or hook is None:
+            return
+        now = datetime.now(UTC)
+        request = LoadRequest(
+            REJECTS,
+            TableName.parse(str(rejects.table)),
+            Source(reject_row(reject, import_id=import_id, rejected_at=now) for reject in self),
+            replace_where={"import_id": import_id},
+            expire_before=None if rejects.keep_days is None else now - timedelta(days=rejects.keep_days),
+            task_run=current_task_run(),
+        )
+        load(hook, request)
+
     def __enter__(self) -> Self:
         return self
 
@@ -330,30 +355,6 @@ def _plain(value: Any) -> Any:
     except ValueError:  # Python does not format integers of thousands of digits, not even within a list.
         return f"a value of type {type(value).__name__} with a number of thousands of digits"
     return value if isinstance(value, int) else text
-
-
-def store_rejects(
-    hook: DbApiHook, table: str, rejects: Iterable[Reject], *, import_id: str, keep_days: float | None
-) -> None:
-    """Store rejected rows in a table, replacing those of an earlier try of the task.
-
-    :param keep_days: rows of any task that were rejected more than this many days ago are deleted in the same
-        transaction. ``None``: no rows are deleted.
-    """
-    from airflow_provider_mail._task.storage import current_task_run
-    from airflow_provider_mail.warehouse.database import LoadRequest, Source, TableName, load
-    from airflow_provider_mail.warehouse.tables.imports import REJECTS, reject_row
-
-    now = datetime.now(UTC)
-    request = LoadRequest(
-        REJECTS,
-        TableName.parse(table),
-        Source(reject_row(reject, import_id=import_id, rejected_at=now) for reject in rejects),
-        replace_where={"import_id": import_id},
-        expire_before=None if keep_days is None else now - timedelta(days=keep_days),
-        task_run=current_task_run(),
-    )
-    load(hook, request)
 
 
 @dataclass
@@ -409,11 +410,7 @@ class UnstorableRecords:
         with RejectSpool() as spool:
             for reject in self._rejects:
                 spool.add(reject)
-            if rejects.path:
-                spool.write(rejects.path)
-            if rejects.table and self.hook:
-                load_id = task_instance_name(context, MAX_LOAD_ID)
-                store_rejects(self.hook, rejects.table, spool, import_id=load_id, keep_days=rejects.keep_days)
+            spool.keep(rejects, task_instance_name(context, MAX_LOAD_ID), self.hook)
             if spool.count:
                 log.warning(
                     "%s records cannot be stored and were rejected%s: %s",

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk import BaseOperator
 
 from airflow_provider_mail._task.checks import argument_error, unwrap
-from airflow_provider_mail._task.mixin import MailTaskMixin, task_instance_name
+from airflow_provider_mail._task.mixin import MailTaskMixin, OnEmpty, task_instance_name
 from airflow_provider_mail._task.rules import list_names
-from airflow_provider_mail.version_compat import AirflowFailException
+from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -32,6 +32,7 @@ class BaseMailOperator(MailTaskMixin, BaseOperator):
 class BaseInterruptibleOperator(BaseMailOperator):
     """Operator whose concurrent requests end within seconds when the task is killed."""
 
+    on_empty: OnEmpty = "continue"
     _interrupt: Interrupt | None = None
     _killed = False
 
@@ -43,6 +44,13 @@ class BaseInterruptibleOperator(BaseMailOperator):
         if self._killed:
             self._interrupt.stop()
         return self._interrupt
+
+    def on_nothing(self, problem: str) -> None:
+        """Handle a source without rows or messages, as ``on_empty`` says."""
+        if self.on_empty == "error":
+            raise AirflowFailException(f"{problem}. To accept that, set on_empty='skip' or 'continue'")
+        if self.on_empty == "skip":
+            raise AirflowSkipException(problem)
 
     def on_kill(self) -> None:
         self._killed = True

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from airflow.sdk import BaseOperator
 
 from airflow_provider_mail._task.checks import argument_error, is_known
-from airflow_provider_mail._task.mixin import OnEmpty, SendGuardMixin, task_instance_name
+from airflow_provider_mail._task.mixin import SendGuardMixin, task_instance_name
 from airflow_provider_mail.arguments import Brakes, Consent, Rejects
 from airflow_provider_mail.lineage import MailLineage
 from airflow_provider_mail.operators._base import BaseInterruptibleOperator
-from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
+from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -70,7 +70,6 @@ class BaseContactImportOperator(MailLineage, SendGuardMixin, BaseInterruptibleOp
     null_value: str | None
     # Templates in groups are rendered when the task runs.
     rejects: Any
-    on_empty: OnEmpty
     division: Stages | TimeZones | None = None
     """Which people are on lists of their own; ``staged_send`` and its kind set it. Default: all are on one list."""
     exact_audience: bool
@@ -114,24 +113,9 @@ class BaseContactImportOperator(MailLineage, SendGuardMixin, BaseInterruptibleOp
         """Return the file of a row, if the source has several, and its number there."""
         return None, row_number
 
-    def keep_rejects(self, spool: RejectSpool, import_id: str) -> None:
-        """Store the rejected rows in the file or table that the user chose, replacing those of an earlier try.
-
-        :param import_id: identifies the task instance, the same in every try.
-        """
-        from airflow_provider_mail._task.import_rows import store_rejects
-
+    def _keep_rejects(self, spool: RejectSpool, import_id: str) -> None:
         rejects = self.rejects
-        if rejects.path:
-            spool.write(rejects.path)
-        if rejects.table:
-            store_rejects(
-                self.audience_hook(rejects.sql_conn_id),
-                rejects.table,
-                spool,
-                import_id=import_id,
-                keep_days=rejects.keep_days,
-            )
+        spool.keep(rejects, import_id, self.audience_hook(rejects.sql_conn_id) if rejects.table else None)
 
     def _audience(self, context: Context, progress: Progress) -> Audience:
         """Return the audience that the arguments ask for."""
@@ -178,13 +162,13 @@ class BaseContactImportOperator(MailLineage, SendGuardMixin, BaseInterruptibleOp
                 except BaseException:
                     self._rescue_rejects(spool, import_id)
                     raise
-                self.keep_rejects(spool, import_id)
+                self._keep_rejects(spool, import_id)
                 self._check_result(progress, spool, sandbox)
                 if checkpoint is not None:
                     # If a successful task is cleared, it must import everything again.
                     checkpoint.clear()
                 if not progress.read:
-                    self._on_nothing()
+                    self.on_nothing("there was no row to import")
                 lists = audience.finish()
         if not sandbox and not self.is_dry_run:
             target = f"lists/{audience.list_name}" if audience.list_name else "contacts"
@@ -273,7 +257,7 @@ class BaseContactImportOperator(MailLineage, SendGuardMixin, BaseInterruptibleOp
         if not spool.count:
             return
         try:
-            self.keep_rejects(spool, import_id)
+            self._keep_rejects(spool, import_id)
         except Exception:
             self.log.exception("%s rejected rows could not be stored", spool.count)
 
@@ -361,12 +345,6 @@ class BaseContactImportOperator(MailLineage, SendGuardMixin, BaseInterruptibleOp
         """Return the columns that say who wants mail, and in which time zone."""
         columns = [consent.column for consent in self._consents()]
         return [*columns, self.division.column] if self.division and self.division.column else columns
-
-    def _on_nothing(self) -> None:
-        if self.on_empty == "error":
-            raise AirflowFailException("there was no row to import (on_empty='skip' or 'continue' if that may be)")
-        if self.on_empty == "skip":
-            raise AirflowSkipException("there was no row to import")
 
     def _check_result(self, progress: Progress, spool: RejectSpool, sandbox: bool) -> None:
         """Log the result, and fail the task if too many rows were rejected."""

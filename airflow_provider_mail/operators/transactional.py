@@ -13,7 +13,7 @@ from airflow_provider_mail._task.checks import RedactedField, unwrap
 from airflow_provider_mail._task.mixin import OnEmpty, SendGuardMixin, Templated, mailing_name, task_instance_name
 from airflow_provider_mail._task.rules import given_rows
 from airflow_provider_mail.operators._base import BaseInterruptibleOperator
-from airflow_provider_mail.version_compat import AirflowException, AirflowFailException, AirflowSkipException
+from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, ObjectStoragePath
@@ -72,7 +72,6 @@ class BaseSendOperator(BaseInterruptibleOperator):
     on_unfilled_tag: OnUnfilledTag
     service_tags: Any
     max_in_flight = 1
-    on_empty: OnEmpty = "continue"
     once_per: str | None
     at_most: tuple[int, timedelta] | None
     on_duplicate_recipient: OnDuplicateRecipient = "fail"
@@ -91,7 +90,7 @@ class BaseSendOperator(BaseInterruptibleOperator):
         with self.mail_errors():
             mailing, sandbox = self._send(context)
         if mailing.is_empty:
-            self.on_nothing()
+            self.on_nothing(f"{self.argument}: there are no {self.things} to send")
         self.log.info("%s%s.", mailing.state, "; sandbox: nothing was sent" if sandbox else "")
         return {**mailing.state.model_dump(include=RESULT), **mailing.counts, "sandbox": sandbox}
 
@@ -206,14 +205,6 @@ class BaseSendOperator(BaseInterruptibleOperator):
             f"map_index {context['ti'].map_index}: this run was cleared, and map_index 0 has not begun yet, which "
             "shows whether the mapped list may have moved: nothing was sent. The next try looks again"
         )
-
-    def on_nothing(self) -> None:
-        """Handle a mailing without messages, as ``on_empty`` says."""
-        message = f"{self.argument}: there are no {self.things} to send"
-        if self.on_empty == "error":
-            raise AirflowFailException(f"{message}. To accept that, set on_empty='skip' or 'continue'")
-        if self.on_empty == "skip":
-            raise AirflowSkipException(message)
 
     def tags_of_the_service(self) -> frozenset[str]:
         """Return the tags that the service fills, according to the connection and the argument."""

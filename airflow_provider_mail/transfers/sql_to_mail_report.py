@@ -201,6 +201,6 @@ class SqlToMailReportOperator(SqlSource, SendGuardMixin, BaseSendOperator):
                     put(storage_path(self.path, None, "path"), html.encode())
                 mails, recipients = mails + 1, recipients + chunk.recipients
         if not mails:
-            self.on_nothing()
+            self.on_nothing(f"{self.argument}: there are no {self.things} to send")
         self.log.info("Dry run: %s rows would be %s mails to %s recipients.", self._rows, mails, recipients)
         return {"requests": mails, "recipients": recipients, "unknown_requests": 0, "unknown_recipients": 0}
