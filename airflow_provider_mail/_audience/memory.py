@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from itertools import compress, count, repeat
+from itertools import compress, count, groupby, repeat
 from logging import getLogger
 from os.path import commonprefix
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
@@ -76,7 +76,7 @@ _PAIRS = 100
 _NUMBERS = 1_000
 """So many requests may be reserved in one transaction."""
 
-_MAX_AHEAD = 50
+_MAX_AHEAD = 200
 """So many requests are reserved at once: their people are found and stored in few statements."""
 
 _MAX_AHEAD_RECIPIENTS, _MAX_AHEAD_BYTES = 20_000, 8_000_000
@@ -280,6 +280,7 @@ class Memory:
             moment = max(at or now, now)
             keys = {key for group in groups for _, key in group}
             found = self._found(execute, [person for each in digests.values() for person in each], keys, cap, moment)
+            repeats = len(digests) < sum(map(len, groups))
             result: list[tuple[int, list[tuple[Verdict, Reserved]]]] = []
             requests: list[tuple[int, str, int, str]] = []
             inserted: list[tuple[str, str, int]] = []
@@ -290,11 +291,10 @@ class Memory:
                 new = _Mail(number, moment, INTENDED, "")
                 for address, key in group:
                     people = digests[address]
-                    known = {person: found[person] for person in people if person in found}
-                    holder, before = people[0], None
+                    holder, before, known = people[0], None, {}
                     verdict: Verdict = "new"
-                    if known:
-                        holder = next((person for person in known if key in known[person]), people[0])
+                    if found and (known := {person: found[person] for person in people if person in found}):
+                        holder = next((person for person in known if key in known[person]), holder)
                         before = known.get(holder, {}).get(key)
                         others = [mail for each in known.values() for mail in each.values()]
                         if before and before.counts:
@@ -310,14 +310,15 @@ class Memory:
                             moved.setdefault(number, []).append((holder, key))
                         else:
                             inserted.append((holder, key, number))
-                        found.setdefault(holder, {})[key] = new  # for further mails to this person
+                        if repeats:
+                            found.setdefault(holder, {})[key] = new
                     verdicts.append((verdict, (holder, key)))
                 result.append((number, verdicts))
                 if _may_go(verdicts):
                     requests.append((number, task, moment, INTENDED if len(requests) < begun else RESERVED))
             self._set_state(execute, taken, NOT_SENT, RESERVED)
             self._tables[1].insert(execute, requests)
-            self._insert(execute, sorted(inserted))
+            self._insert(execute, inserted)
             for number, mails in moved.items():
                 self._move(execute, mails, number)
             return result
@@ -356,7 +357,7 @@ class Memory:
 
     def _insert(self, execute: Callable[..., Any], mails: Sequence[tuple[str, str, int]]) -> None:
         if len({key for _, key, _ in mails}) > 1 or not self._tables[0].knows_words:
-            self._tables[0].insert(execute, mails)
+            self._tables[0].insert(execute, sorted(mails))
         elif mails:
             digits = len(mails[0][0])
             columns = {
@@ -364,7 +365,7 @@ class Memory:
                 "mail_key": self._hook.placeholder,
                 "request": f"CAST(SUBSTR(word, {digits + 1}) AS BIGINT)",
             }
-            words = [f"{person}{request}" for person, _, request in mails]
+            words = sorted([f"{person}{request}" for person, _, request in mails])
             self._tables[0].insert_words(execute, columns, [mails[0][1]], words)
 
     def begin(self, requests: Collection[int], changes: Sequence[Change] = ()) -> bool:
@@ -389,17 +390,18 @@ class Memory:
 
     def _apply(self, execute: Callable[..., Any], changes: Sequence[Change], numbers: Iterator[int]) -> None:
         mark = self._hook.placeholder
-        for request, state, mails in changes:
-            if mails is None:
-                self._set_state(execute, [request], state)
+        for (state, is_whole), some in groupby(changes, key=lambda change: (change[1], change[2] is None)):
+            if is_whole:
+                self._set_state(execute, [request for request, _, _ in some], state)
                 continue
-            number = next(numbers)
-            execute(
-                f"INSERT INTO {self._requests} (request, task, mailed_at, state) SELECT {number}, task, mailed_at, "
-                f"'{state}' FROM {self._requests} WHERE request = {mark}",
-                [request],
-            )
-            self._move(execute, mails, number)
+            for request, _, mails in some:
+                number = next(numbers)
+                execute(
+                    f"INSERT INTO {self._requests} (request, task, mailed_at, state) SELECT {number}, task, mailed_at, "
+                    f"'{state}' FROM {self._requests} WHERE request = {mark}",
+                    [request],
+                )
+                self._move(execute, mails or (), number)
 
     def _set_state(self, execute: Callable[..., Any], requests: Collection[int], state: str, before: str = "") -> int:
         if not requests:

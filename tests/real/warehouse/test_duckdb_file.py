@@ -109,7 +109,7 @@ def change(path: str) -> None:
     while True:
         try:
             with duckdb.connect(path) as connection:
-                connection.execute("UPDATE memory SET task = task")
+                connection.execute("UPDATE memory SET request = request")
             return
         except duckdb.IOException:
             time.sleep(0.02)
