@@ -175,16 +175,20 @@ class StillClock(Clock):
 
 
 class _StillSelector(selectors.DefaultSelector):  # type: ignore[valid-type,misc]
-    """Fails the test that hangs: time stands still, so no limit of the package ends it."""
+    """Fails the test that hangs: time stands still, so no limit of the package ends it.
 
-    def __init__(self) -> None:
+    A loop without tasks hangs for nobody, such as that of Airflow's in-process API, which outlives the test.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
+        self._loop = loop
         self._idle_since: float | None = None
 
     def select(self, timeout: float | None = None) -> Any:
         self._idle_since = self._idle_since or _monotonic()
         ready = super().select(STILL_SECONDS if timeout is None else min(timeout, STILL_SECONDS))
-        if ready or (timeout is not None and timeout <= RESOLUTION):
+        if ready or (timeout is not None and timeout <= RESOLUTION) or not asyncio.all_tasks(self._loop):
             self._idle_since = None
         elif _monotonic() - self._idle_since >= STILL_SECONDS:
             self._idle_since = None
@@ -197,7 +201,7 @@ class _StillLoop(asyncio.SelectorEventLoop):
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        super().__init__(_StillSelector())
+        super().__init__(_StillSelector(self))
         self._clock_resolution = RESOLUTION
 
     def time(self) -> float:
