@@ -19,7 +19,7 @@ from itertools import chain, compress, repeat
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail._audience.audience import MAX_EXAMPLES, Audience, Send, masked
-from airflow_provider_mail._audience.comparison import CHANGED, JOINED, LEFT, RETURNED, Comparison, operation_of
+from airflow_provider_mail._audience.comparison import CHANGED, JOINED, LEFT, RETURNED, Comparison, Other, operation_of
 from airflow_provider_mail._audience.people import states
 from airflow_provider_mail._audience.removal import Removal, deletes_contacts
 from airflow_provider_mail._audience.rows import ACCEPTED, LEFT_OUT, REJECTED, TO_SEND, People, Rows
@@ -31,6 +31,7 @@ from airflow_provider_mail._audience.state import (
     Changes,
     DamagedStateError,
     Ledger,
+    is_imported,
     mapping_of,
     settings_of,
 )
@@ -131,6 +132,9 @@ class ComparedAudience(Audience):
         self._counts = dict.fromkeys((JOINED, CHANGED, LEFT), 0)
         self._repeated = 0
         self._totals: dict[str, int] = {}
+        self._others: list[Other] = []
+        """Other audiences that may have changed the values of this one's people since its last run."""
+        self._seen: dict[str, tuple[str, int]] = {}
         self._log: Spool[list[tuple[bytes, str]]] = Spool()
         """What became of people, for the log."""
         self._cap: Cap | None = None
@@ -216,7 +220,7 @@ class ComparedAudience(Audience):
             values |= self._counts | {"size": self._state.ledger.size}
         if self._exact and self._writes:
             values["totals"] = self._totals
-            if self._state is not None and deletes_contacts(self.task):
+            if self._state is not None:
                 # People who join later may make up for a contact that was deleted.
                 values["modified"] = self._state.ledger.modified
         if self.mailed:
@@ -262,11 +266,13 @@ class ComparedAudience(Audience):
     def _why_everybody(self, state: AudienceState) -> str:
         """Return why everybody must be sent; empty if changes are enough."""
         task = self.task
-        mode = f"{task.exact_audience}/{task.changes_only.on_removed}/{task.list_name}"
+        # The lists of an exact audience keep the name that they have.
+        mode = f"{self._exact}/{task.changes_only.on_removed}/{'' if self._exact else task.list_name}"
         self._settings = settings_of(state.header.audience_id, self._plan, task.hook.config, mode)
-        if reason := state.open():
-            return reason
+        problem, others = state.open(), self._look_at_others(state)
         ledger, every = state.ledger, task.changes_only.full_every
+        if problem:
+            return problem
         if ledger.settings != self._settings:
             return "the state is that of another list, service, mapping or mode"
         if not ledger.complete:
@@ -275,6 +281,8 @@ class ComparedAudience(Audience):
             return reason
         if ledger.excluded > ledger.size:
             return f"{DUE}: more people have left than are there"
+        if others:
+            return others
         every = every.total_seconds() if isinstance(every, timedelta) else every
         return f"{DUE} (full_every)" if every is not None and time.time() - ledger.full_at >= every else ""
 
@@ -299,7 +307,7 @@ class ComparedAudience(Audience):
     def _compare(self) -> Comparison:
         state, log = self._state, self.task.log
         knows_people = state is not None and (not self._reason or self._reason.startswith(DUE))
-        others = self._other_audiences(state) if state is not None and not self._reason else []
+        others = self._others if not self._reason else []
         try:
             comparison = Comparison(self._people, state if knows_people else None, others)
         except DamagedStateError as error:
@@ -310,19 +318,27 @@ class ComparedAudience(Audience):
             (log.info if is_expected else log.warning)("Everybody is sent: %s (%s).", self._reason, state.store.name)
         return comparison
 
-    def _other_audiences(self, state: AudienceState) -> list[AudienceState]:
-        """Return audiences of the store that may have sent the same properties since the last run of this one."""
-        ti = self.context["ti"]
+    def _look_at_others(self, state: AudienceState) -> str:
+        """Look which audiences of the store have sent since the last run; return why that is not known, or nothing."""
+        ti, reason = self.context["ti"], ""
         mapped = f"{name_prefix()}{ti.dag_id}/{ti.task_id}/"
-        return [
-            other
-            for other, problem in states(state.store, writes=False)
-            if not problem
-            and other.header.audience_id != state.header.audience_id
-            and other.header.updated_at >= state.ledger.last_began
-            and other.ledger.mapping == state.ledger.mapping
-            and not other.header.audience.startswith(mapped)
-        ]
+        mapping = mapping_of(self._plan, self.task.hook.config)
+        for other, problem in states(state.store, writes=False):
+            header, known = other.header, other.ledger.mapping
+            generation, version = state.ledger.seen.get(header.audience_id, ("", 0))
+            version = version if generation == header.generation else 0
+            is_own = header.audience_id == state.header.audience_id or header.audience.startswith(mapped)
+            if is_own or header.version <= version:
+                continue
+            if not problem and (known[0] != mapping[0] or not {*known[2:]} & {*mapping[2:]} - {"email"}):
+                continue
+            if not is_imported(header):
+                self._seen[header.audience_id] = header.generation, header.version
+                if header.claimed_by:
+                    reason = f"{DUE}: a run of audience {header.audience!r}, which has the same contacts, did not end"
+            if not problem:
+                self._others.append(Other(other, version, known == mapping))
+        return reason
 
     def _why_new_list(self) -> str:
         """Return why the lasting list will not do, although the state is right; empty if it will."""
@@ -538,6 +554,7 @@ class ComparedAudience(Audience):
             suppressed=state.ledger.suppressed,
             runs=state.ledger.runs,
             recent=state.ledger.recent,
+            seen=state.ledger.seen,
         )
         state.write(self._changes(state, removal), ledger)
 
@@ -591,6 +608,7 @@ class ComparedAudience(Audience):
                 )
             self._store_dates(state)
         ledger.complete = True
+        ledger.seen |= self._seen
         ledger.suppressed = self.suppressed_people if self.task.suppress else None
         ledger.runs = [*ledger.runs, (state.began_at, self.context["ti"].run_id)][-MAX_RUNS:]
         if not self._reason:

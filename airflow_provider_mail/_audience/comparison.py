@@ -54,14 +54,25 @@ class Differences(NamedTuple):
     away: Mapping[bytes, int] = {}
 
 
+class Other(NamedTuple):
+    """Another audience that may have changed the values of this one's people.
+
+    :param seen: its version when this one was sent last.
+    :param is_comparable: whether equal digests mean that contacts have the same values.
+    """
+
+    state: AudienceState
+    seen: int
+    is_comparable: bool
+
+
 class Comparison:
     """What differs between source and state. What it finds is in a temporary file, so that memory use stays constant.
 
     :param state: Default: there is none to compare with.
-    :param others: other audiences that may have sent values of the same properties since the last run of this one.
     """
 
-    def __init__(self, people: People, state: AudienceState | None, others: Sequence[AudienceState] = ()) -> None:
+    def __init__(self, people: People, state: AudienceState | None, others: Sequence[Other] = ()) -> None:
         self._people, self._state = people, state
         self._differences: Spool[Differences] = Spool()
         self.counts: Counter[str] = Counter()
@@ -69,12 +80,11 @@ class Comparison:
         """Number of people who were in the audience."""
         self.repeated = people.count - len(people.unknown)
         """Rows of people who have a later row."""
-        last_began = 0 if state is None else state.ledger.last_began
-        of_others = [other.buckets() for other in others]
+        of_others = [(other, other.state.buckets()) for other in others]
         for number, stored in enumerate(self._stored()):
             overwritten = set[bytes]()
-            for buckets in of_others:
-                overwritten |= _overwritten(stored.values, next(buckets), last_began)
+            for other, buckets in of_others:
+                overwritten |= _overwritten(stored.values, next(buckets), other)
             keys, digests, numbers = people.bucket(number)
             self.repeated -= len(keys)
             if state is None:
@@ -131,13 +141,13 @@ class Comparison:
             yield self._compare(number, stored, None, self._people.bucket(number))
 
 
-def _overwritten(values: dict[bytes, int], other: Bucket, last_began: int) -> set[bytes]:
+def _overwritten(values: dict[bytes, int], bucket: Bucket, other: Other) -> set[bytes]:
     """Return members whose values at the service may be another audience's: of a contact, the last ones count."""
-    found = set[bytes]()
     # It may be written meanwhile, and is none of this run's.
     with suppress(DamagedStateError):
-        since = other.since()
-        for key, value in other.values.items() - values.items():
-            if values.get(key, IN_DOUBT) >= 0 and (is_member(value) or since.get(key, 0) >= last_began):
-                found.add(key)
-    return found
+        return {
+            key
+            for key, value in bucket.newer(other.seen).items()
+            if (own := values.get(key, IN_DOUBT)) >= 0 and not (other.is_comparable and value == own)
+        }
+    return set()

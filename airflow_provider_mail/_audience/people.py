@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,7 +15,7 @@ from airflow_provider_mail._audience.state import (
     AudienceState,
     Changes,
     DamagedStateError,
-    has_ended,
+    is_imported,
     is_member,
 )
 from airflow_provider_mail._audience.store import StateChangedError, StateStore
@@ -88,7 +89,7 @@ def forget(store: StateStore, email: str) -> dict[str, str]:
         audience = state.header.audience
         if not state.header.generation:
             continue
-        if state.header.claimed_by and not has_ended(state.header):
+        if is_imported(state.header):
             results[audience] = f"{_NOT}: a run is importing it now; try again when it has ended"
             continue
         try:
@@ -115,24 +116,42 @@ def not_forgotten(results: Mapping[str, str]) -> dict[str, str]:
     return {audience: result for audience, result in results.items() if result.startswith(_NOT)}
 
 
-def members_of_others(state: AudienceState, keys: Collection[bytes]) -> set[bytes]:
-    """Return which people are members of other audiences in the same store; all, if one cannot be read."""
-    if not keys:
-        return set()
-    found = set[bytes]()
-    wanted = set(keys)
-    for other, problem in states(state.store, writes=False):
+def leave_others(state: AudienceState, keys: Collection[bytes]) -> set[bytes]:
+    """Take people, whose contacts are to be deleted, out of other audiences in the store that only exclude them.
+
+    :return: whose contacts must stay: members of other audiences, or all if that is not known.
+    """
+    places: dict[int, set[bytes]] = defaultdict(set)
+    for key in keys:
+        places[bucket_of(key)].add(key)
+    stay = set[bytes]()
+    excluding: list[tuple[AudienceState, dict[int, dict[bytes, int]]]] = []
+    for other, problem in states(state.store, writes=True) if keys else ():
         if other.header.audience_id == state.header.audience_id or not other.header.generation:
             continue
-        if problem:
-            return wanted
+        found: dict[int, dict[bytes, int]] = {}
         try:
-            for number in {bucket_of(key) for key in wanted}:
-                values = other.bucket(number).values
-                found |= {key for key in wanted if (value := values.get(key)) is not None and is_member(value)}
+            if problem:
+                raise DamagedStateError(problem)
+            for number, bucket in enumerate(other.buckets()):
+                known = {key: bucket.values[key] for key in places[number] if key in bucket.values}
+                stay |= {key for key, value in known.items() if is_member(value) or is_imported(other.header)}
+                found[number] = known
+            other.check()
         except DamagedStateError:
-            return wanted
-    return found
+            return set(keys)
+        excluding.append((other, found))
+    for other, found in excluding:
+        gone = {number: some for number, known in found.items() if (some := known.keys() - stay)}
+        try:
+            if gone:
+                other.write(
+                    Changes(number, [*some], [found[number][key] for key in some], [GONE] * len(some), [0] * len(some))
+                    for number, some in gone.items()
+                )
+        except StateChangedError:
+            stay = stay.union(*gone.values())
+    return stay
 
 
 def members(store: StateStore, audiences: Collection[str]) -> Iterator[str]:
@@ -146,8 +165,7 @@ def members(store: StateStore, audiences: Collection[str]) -> Iterator[str]:
         if state.header.audience not in names:
             continue
         names.discard(state.header.audience)
-        claimed = state.header.claimed_by and not has_ended(state.header)
-        if not problem and (claimed or not state.ledger.complete):
+        if not problem and (is_imported(state.header) or not state.ledger.complete):
             problem = "a run imports it now, or did not end: run this task after it"
         if problem:
             raise ValueError(f"audience {state.header.audience!r}: {problem}")

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail._audience.comparison import LEFT, RETURNED, Comparison
-from airflow_provider_mail._audience.people import members_of_others
+from airflow_provider_mail._audience.people import leave_others
 from airflow_provider_mail._audience.rows import ACCEPTED, REJECTED, People
 from airflow_provider_mail._audience.state import EXCLUDED, EXCLUSION_LISTS, GONE, IN_DOUBT, AudienceState, is_member
 from airflow_provider_mail._task.storage import Spool
@@ -94,16 +94,15 @@ class Removal:
 
     def _delete(self) -> None:
         """Delete contacts, but not of people whom the user's tables leave out, or who are in other audiences."""
-        task, left = self._task, [key for each in self._comparison.changes() for key in each.left]
-        left = [key for key in left if not key.startswith(b"tel:")]
-        others = members_of_others(self._state, left)
+        task, client = self._task, self._task.hook.get_conn()
+        left = {key for each in self._comparison.changes() for key in each.left if not key.startswith(b"tel:")}
+        left -= self._audience.suppressed_keys
+        others = leave_others(self._state, left)
         if others:
             task.log.warning("%s people who left are in other audiences: their contacts are not deleted.", len(others))
-        self._deleted = set(left) - others - self._audience.suppressed_keys
-        client = task.hook.get_conn()
-        for key in left:
-            if key in self._deleted:
-                delete(client, DeleteContact(email=key.decode()))
+        self._deleted = left - others
+        for key in sorted(self._deleted):
+            delete(client, DeleteContact(email=key.decode()))
         if self._deleted:
             task.log.info("%s contacts were deleted, as on_removed says.", f"{len(self._deleted):,}")
 

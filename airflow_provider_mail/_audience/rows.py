@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,7 +31,6 @@ _PART = 50
 """Rows that are looked at one by one if the address of one of them is in an unusual spelling."""
 _PLAIN = frozenset({str, int, bool, type(None)})
 """Types of values that JSON gives back as they were."""
-_UNFIT = re.compile(r"[\s\x00-\x1f]")
 _ENCODER, _DECODER = msgspec.json.Encoder(), msgspec.json.Decoder()
 
 _Part: TypeAlias = tuple[bytes, "array[int]", "array[int]"]
@@ -82,8 +80,9 @@ class Identity:
         if not text.isascii() or text != text.lower() or text.count("@") != len(rows):
             return None
         keys = text.encode().split(b"\n")
-        # Only line breaks between the addresses, and no other white space.
-        return keys if len(keys) == len(rows) and len(text.split()) == len(rows) else None
+        # Only line breaks between the addresses, no other white space, and no dot at the end of one.
+        is_usual = len(keys) == len(rows) and len(text.split()) == len(rows) and ".\n" not in f"{text}\n"
+        return keys if is_usual else None
 
     def key(self, row: Sequence[Any]) -> str | None:
         """Return the key by which people are compared; ``None`` for a row that the import will reject."""
@@ -96,7 +95,7 @@ class Identity:
         elif self.phone is not None and (value := row[self.phone]) not in (None, ""):
             key = f"tel:{value}" if isinstance(value, str | int) else None
         try:
-            return key if key and key.encode() and not _UNFIT.search(key) else None
+            return key if key and key.encode() and "\n" not in key else None
         except UnicodeEncodeError:
             return None
 

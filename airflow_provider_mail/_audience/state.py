@@ -60,7 +60,7 @@ class Ledger:
     """What the state knows of the audience as a whole; encrypted and authenticated, as the parts are.
 
     :param settings: what makes a state another one's: see `settings_of`.
-    :param mapping: what makes the digests of two audiences comparable: see `mapping_of`.
+    :param mapping: the service and what its contacts get of a row: see `mapping_of`.
     :param complete: whether the last run has stored all that it did.
     :param sure: the number of people whose rows the service has accepted.
     :param in_doubt: the number of people who may be on the list.
@@ -68,11 +68,12 @@ class Ledger:
     :param excluded_on: the number of people who must be on each.
     :param modified: when the service says that each list was last changed, after the last run.
     :param suppressed: people whom the user's tables left out. Default: not known.
+    :param seen: generation and version of each other audience in the store before the last run.
     """
 
     version: int = VERSION
     settings: str = ""
-    mapping: str = ""
+    mapping: list[str | None] = field(default_factory=list)
     complete: bool = False
     send_list_name: str = ""
     sure: int = 0
@@ -85,6 +86,7 @@ class Ledger:
     suppressed: int | None = None
     runs: list[tuple[int, str]] = field(default_factory=list)
     recent: list[int] = field(default_factory=list)
+    seen: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def count(self, values: Sequence[int | None], by: int) -> None:
         """Count people with these values, or no longer."""
@@ -115,11 +117,6 @@ class Ledger:
         ranges[self.send_list_name] = (on_list, on_list + self.in_doubt)
         return {name: ranges[name] for name in self.list_names}
 
-    @property
-    def last_began(self) -> int:
-        """When the last run began, in seconds since 1970."""
-        return self.runs[-1][0] if self.runs else 0
-
 
 class DamagedStateError(Exception):
     """The parts of a state are not those that were stored."""
@@ -134,7 +131,7 @@ class Bucket:
     def __init__(
         self, parts: Iterable[StoredPart] = (), unseal: Callable[[StoredPart], bytes] = lambda part: b""
     ) -> None:
-        self._stored, self._unseal = parts, unseal
+        self._stored, self._unseal = list(parts), unseal
 
     @cached_property
     def parts(self) -> list[tuple[list[bytes], array[int], array[int]]]:
@@ -142,8 +139,11 @@ class Bucket:
 
         :raises DamagedStateError: one cannot be decrypted.
         """
+        return list(map(self._read, self._stored))
+
+    def _read(self, part: StoredPart) -> tuple[list[bytes], array[int], array[int]]:
         try:
-            return [_unpacked(self._unseal(part)) for part in self._stored]
+            return _unpacked(self._unseal(part))
         except (ValueError, struct.error) as error:
             raise DamagedStateError(str(error)) from None
 
@@ -156,6 +156,18 @@ class Bucket:
         if self.parts[1:]:
             values = {key: value for key, value in values.items() if value != GONE}
         return values
+
+    def newer(self, version: int) -> dict[bytes, int]:
+        """Return the last values of people that were sent after a version of the header."""
+        found: dict[bytes, int] = {}
+        for place, part in enumerate(self._stored):
+            if part[1] > version:
+                keys, values, _ = self._read(part)
+                # Written anew, it does not show whether people were sent before they left.
+                left = IN_DOUBT if place == 0 else EXCLUDED
+                sent = (value if value >= IN_DOUBT else left for value in values)
+                found.update((key, value) for key, value in zip(keys, sent, strict=True) if value >= IN_DOUBT)
+        return found
 
     def since(self) -> dict[bytes, int]:
         """Return since when each person is where they are, in seconds since 1970."""
@@ -231,7 +243,7 @@ class AudienceState:
                 return
             self.store.create(self.header)
             header = self.store.read(self.header.audience_id) or self.header
-        if header.claimed_by not in ("", self._claimant) and not has_ended(header):
+        if header.claimed_by != self._claimant and is_imported(header):
             dag_id, task_id, run_id, _ = json.loads(header.claimed_by)
             raise AirflowException(
                 f"run {run_id!r} of task {dag_id}.{task_id} is importing this audience now: try again when it has ended"
@@ -301,6 +313,8 @@ class AudienceState:
             return
         parts: list[StoredPart] = []
         replaced: list[int] = []
+        # Other audiences see by the number which parts are new.
+        part = self.header.version + 1
         generation, tags, is_new = self.header.generation, [*map(dict, self._tags)], ledger is not None
         if ledger is not None:
             generation, tags, self.ledger = token_hex(8), _no_tags(), ledger
@@ -309,7 +323,6 @@ class AudienceState:
             for number, keys, befores, values, times in changes:
                 self.ledger.count([] if is_new else befores, -1)
                 self.ledger.count(values, 1)
-                last = max(tags[number], default=-1)
                 if not is_new and (anew or _is_due(number, tags)):
                     replaced.append(number)
                 if number in replaced or (is_new and (0 in times or GONE in values)):
@@ -320,9 +333,9 @@ class AudienceState:
                     values, times = list(map(after.__getitem__, keys)), list(map(since.__getitem__, keys))
                     tags[number] = {}
                 if keys:
-                    sealed = self.key.seal(_packed(keys, values, times), _place(generation, number, last + 1))
-                    tags[number][last + 1] = sealed[-TAG_LENGTH:], len(sealed)
-                    parts.append((number, last + 1, sealed))
+                    sealed = self.key.seal(_packed(keys, values, times), _place(generation, number, part))
+                    tags[number][part] = sealed[-TAG_LENGTH:], len(sealed)
+                    parts.append((number, part, sealed))
         self._tags = tags
         self._store(parts=parts, replaced=replaced, generation=generation)
 
@@ -388,12 +401,12 @@ def settings_of(audience_id: str, plan: ImportPlan, config: ClientConfig, mode: 
 
     :param mode: the arguments that decide who is on which list.
     """
-    return _digest([audience_id, mode, plan.update_mode, mapping_of(plan, config)])
+    return _digest([audience_id, mode, plan.update_mode, config.sandbox, mapping_of(plan, config)])
 
 
-def mapping_of(plan: ImportPlan, config: ClientConfig) -> str:
-    """Return a digest of the service and of what its contacts get of a row."""
-    return _digest([config.base_url, config.sandbox, plan.properties, plan.null_value])
+def mapping_of(plan: ImportPlan, config: ClientConfig) -> list[str | None]:
+    """Return the service, what it gets for a missing value, and the property of each value of a row."""
+    return [config.base_url, plan.null_value, *plan.properties]
 
 
 def _digest(facts: object) -> str:
@@ -403,6 +416,11 @@ def _digest(facts: object) -> str:
 def _place(generation: str, *place: object) -> str:
     """Return what a part is encrypted with, so that none can be exchanged."""
     return "/".join(map(str, (generation, *place)))
+
+
+def is_imported(header: Header) -> bool:
+    """Return whether a run is importing an audience now."""
+    return bool(header.claimed_by) and not has_ended(header)
 
 
 def has_ended(header: Header) -> bool:

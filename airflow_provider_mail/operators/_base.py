@@ -118,6 +118,7 @@ class BaseCampaignOperator(BaseMailOperator):
             name: list_names(name, unwrap(getattr(self, name))) for name in ("send_list_names", "repel_list_names")
         }
         if (audience := unwrap(self.audience)) is not None:
+            check_alone(self._audience_results(), lists["send_list_names"] or ())
             for name, names in audience_lists(audience).items():
                 lists[name] = [*names, *(lists[name] or ())] or None
         return lists
@@ -174,6 +175,24 @@ def run_began(context: Context) -> datetime:
     if dag_run.clear_number and dag_run.run_type != "backfill":
         started = min(started, dag_run.run_after)
     return started
+
+
+def check_alone(results: Sequence[Mapping[str, Any]], further_lists: Collection[str]) -> None:
+    """Check that nobody is on a list of a campaign that excludes them as having left another audience.
+
+    :raises MailValidationError: when that may be.
+    """
+    from airflow_provider_mail.api.errors import MailValidationError
+    from airflow_provider_mail.api.flows.audience import AudienceList
+
+    names = (name for result in results for name in result.get("send_list_names") or ())
+    owners = {audience.owner for name in names if (audience := AudienceList.parse(name)) is not None}
+    keeps_state = any("size" in result and "totals" in result for result in results)
+    if keeps_state and (len(owners) > 1 or further_lists):
+        raise MailValidationError(
+            "audience: who left an exact audience with changes_only is excluded from the whole campaign, also if "
+            "another of its lists has them: create a campaign for each, or import all by one query"
+        )
 
 
 def audience_lists(value: Any) -> dict[str, list[str]]:

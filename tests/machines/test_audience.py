@@ -142,11 +142,12 @@ class Audiences(RuleBasedStateMachine):
         """Whether no run has failed, and no state was lost."""
 
     @initialize(people=some, store=st.sampled_from(STORES), parts=st.sampled_from([1, 1, 2]), deletes=st.booleans(),
-        folds=st.booleans(), rejects=st.booleans(), dates=st.booleans(), only_first=some,
+        folds=st.booleans(), rejects=st.booleans(), dates=st.booleans(), only_first=some, other_mapping=st.booleans(),
     )  # fmt: skip
     def begin(
         self, people: set[str], store: str | None = "table", parts: int = 1, deletes: bool = False, folds: bool = True,
         rejects: bool = False, dates: bool = True, only_first: set[str] | None = None,
+        other_mapping: bool = False,
     ) -> None:  # fmt: skip
         """Begin with some people.
 
@@ -156,12 +157,14 @@ class Audiences(RuleBasedStateMachine):
         :param folds: whether the service folds the case of addresses.
         :param rejects: whether the service rejects to update a person who is no contact.
         :param dates: whether the service shows when a list was changed.
+        :param other_mapping: whether the second audience sends further values.
         """
         self.emulator.change_settings(
             contact_identity="folding" if folds else "exact", import_unknown_update="reject" if rejects else "skip",
             list_modify_date=dates,
         )  # fmt: skip
         self.dates, self.only_first = dates, only_first or set()
+        self.more_columns = {"city": "city"} if other_mapping else {}
         self.store, self.parts, self.deletes = store, parts, deletes and parts == 1 and store is not None
         self.state = self.folder / (store or "none")
         self.copy = self.folder / "copy"
@@ -172,9 +175,10 @@ class Audiences(RuleBasedStateMachine):
         self.join(people)
 
     def audience(self, second: bool = False) -> dict[str, str]:
-        """Whom a campaign must reach."""
+        """Whom a campaign must reach, with which values."""
         left_out = self.poison | self.left_out | (self.only_first if second else set())
-        return {email: name for email, name in self.source.items() if email not in left_out}
+        addition = " of the second" if second else ""
+        return {email: f"{name}{addition}" for email, name in self.source.items() if email not in left_out}
 
     @rule(
         joins=some,
@@ -412,10 +416,11 @@ class Audiences(RuleBasedStateMachine):
     def _operator(self, part: int, second: bool) -> MailImportContactsOperator:
         mine = [row for row in self.source.items() if self.parts == 1 or self.ranges.get(row[0], 0) == part]
         if second:
-            mine = [row for row in mine if row[0] not in self.only_first]
+            mine = [(email, f"{name} of the second") for email, name in mine if email not in self.only_first]
         rows = [(email.title(), "outdated") for email, _ in mine if email in self.doubled]
         spelling = {email: OTHERS_SPELLING.get(email, email).upper() for email in self.spelled}
         rows += [(spelling.get(email, email), name) for email, name in mine]
+        contacts = [(*row, "Oslo") for row in rows]
         arguments: dict[str, Any] = {}
         if self.store is not None:
             arguments = {"changes_only": True, "full_every": 5 * DAY, "max_removed_fraction": 1}
@@ -426,9 +431,9 @@ class Audiences(RuleBasedStateMachine):
             arguments |= {"suppress_conn_id": "others", "suppress_sql": " UNION ".join(queries)}
         return MailImportContactsOperator(
             task_id="second" if second else "load",
-            contacts=lambda: iter(rows),
-            column_names=["email", "name"],
-            columns=self.columns,
+            contacts=lambda: iter(contacts),
+            column_names=["email", "name", "city"],
+            columns=self.columns if not second else {**self.columns, **self.more_columns},
             list_name="friends",
             chunk_size=self.chunk_size,
             exact_audience=True,

@@ -219,7 +219,7 @@ def test_people_to_leave_out(audience: Audience, crm: SqlDatabase, tmp_path: Pat
     crm.execute("INSERT INTO mail_events", [("mail_default", *event) for event in events])
     crm.execute("INSERT INTO mail_events", [("mail_shop", "dora@example.com", "SpamReport", "6", "2024-01-01", "d")])
     crm.execute("CREATE TABLE staff (email TEXT)")
-    crm.execute("INSERT INTO staff", [["eva@example.com"]])
+    crm.execute("INSERT INTO staff", [[" Eva@EXAMPLE.com. "]])
     staff = "SELECT email FROM staff"
     for arguments, reached in (
         ({"suppress_events": "mail_events"}, "cem dora eva"),

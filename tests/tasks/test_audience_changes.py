@@ -275,12 +275,14 @@ def test_a_shared_list_that_others_empty_or_delete(emulator: Emulator, audience:
     audience.run("ada bob", "ada bob", exact_audience=False)
 
 
-def test_another_mapping_or_list_is_another_state(audience: Audience) -> None:
-    audience.load("ada")
-    arguments: dict[str, Any] = {}
+@pytest.mark.parametrize("exact", [True, False])
+def test_another_mapping_or_list_is_another_state(audience: Audience, exact: bool) -> None:
+    """The lists of an exact audience are only named after its ``list_name``, which may be a template."""
+    arguments: dict[str, Any] = {"exact_audience": exact}
+    audience.load("ada", **arguments)
     for name, value in (("list_name", "others"), ("columns", {"email": "email"}), ("null_value", "")):
         arguments[name] = value
-        audience.run("ada", "ada", **arguments)
+        audience.run("ada", "" if exact and name == "list_name" else "ada", **arguments)
 
 
 @pytest.mark.parametrize(("people", "arguments", "message"), [

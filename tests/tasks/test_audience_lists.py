@@ -14,9 +14,10 @@ from airflow_provider_mail.operators.contacts import MailDeleteContactOperator
 from airflow_provider_mail.operators.preflight import MailPreflightOperator
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
 from mail_emulator import Emulator
-from tests.machines.audience_parts import forget
+from tests.machines.audience_parts import AudienceState, ComparedAudience, forget
 from tests.support.changes import at_request, post
 from tests.support.clock import Clock
+from tests.support.tries import Killed
 from tests.tasks import test_audience
 from tests.tasks.conftest import Connect, SqlDatabase
 from tests.tasks.loading import error_of
@@ -43,6 +44,10 @@ def other(emulator: Emulator, **arguments: Any) -> Audience:
     second = Audience(emulator, **given | arguments)
     second.numbers = itertools.count(101)
     return second
+
+
+def at_killing(*arguments: Any) -> None:
+    raise Killed
 
 
 def preflight(result: Any, **arguments: Any) -> MailPreflightOperator:
@@ -100,6 +105,39 @@ def test_a_list_of_an_exact_audience_is_not_named(
     assert emulator.campaigns() == []
     done(created(None, send_list_names=["friends of friends"]))
     assert mailed(emulator) == ["ada"]
+
+
+@pytest.mark.parametrize("prefix", ["", "test "])
+def test_a_name_that_is_too_long_for_the_lists(
+    emulator: Emulator, monkeypatch: pytest.MonkeyPatch, prefix: str
+) -> None:
+    monkeypatch.setenv("AIRFLOW__MAIL__NAME_PREFIX", prefix)
+    name = "\u00e9" * 90
+    emulator.add_list(name, ["left@example.com"])
+    done(test_audience.imported("ada", list_name=name))
+    assert "is the name of an exact audience" in error_of(lambda: done(created(None, send_list_names=[name])))
+
+
+def test_who_left_one_audience_is_not_excluded_from_another(emulator: Emulator, audience: Audience) -> None:
+    emulator.add_list("vip", ["max@example.com"])
+    audience.load("ada bob cem max")
+    result = audience.load("ada bob cem")
+    both: dict[str, Any] = {"audience": [result, other(emulator).load("max")]}
+    for arguments in (both, {"audience": result, "send_list_names": ["vip"]}):
+        assert "is excluded from the whole campaign" in error_of(partial(done, created(**arguments)))
+    assert emulator.campaigns() == []
+
+
+def test_an_erasure_and_a_later_import_before_the_campaign(
+    emulator: Emulator, audience: Audience, clock: Clock
+) -> None:
+    """There are as many people as before, and others."""
+    result = audience.load("ada bob cem")
+    clock.sleep(DAY)
+    _erase(emulator, "bob")
+    assert forget("warehouse", "bob@example.com") == {"dag/load": "forgotten"}
+    audience.load("ada cem eva")
+    assert "It was changed after the import" in error_of(lambda: done(created(result)))
 
 
 # --- what others do to the lists ---
@@ -223,6 +261,18 @@ def test_values_of_another_audience(emulator: Emulator, audience: Audience, cloc
         one.run(people, "")
 
 
+def test_values_of_an_audience_with_other_columns(emulator: Emulator, audience: Audience, clock: Clock) -> None:
+    contacts = [{"email": f"{person}@example.com", "name": "new", "city": "Oslo"} for person in ("ada", "max")]
+    given: dict[str, Any] = {"columns": {"email": "email", "name": "name", "city": "city"}, "contacts": contacts}
+    for number, sent in enumerate(("ada bob", "ada", "ada", "")):
+        if 0 < number < 3:
+            done(imported(task_id="other", list_name="others", **given), f"other {number}")
+            clock.sleep(DAY)
+        audience.run("ada=old bob", sent)
+        clock.sleep(DAY)
+        assert ("ada@example.com", "old") in {(contact["email"], contact["name"]) for contact in emulator.contacts()}
+
+
 def test_contacts_of_other_audiences_are_not_deleted(emulator: Emulator, audience: Audience) -> None:
     second = other(emulator)
     second.run("ada bob eva", "ada bob eva")
@@ -230,6 +280,46 @@ def test_contacts_of_other_audiences_are_not_deleted(emulator: Emulator, audienc
     audience.run("bob", **DELETES)
     assert emails(emulator) == "ada bob eva"
     second.run("ada bob eva")
+
+
+def test_contacts_that_another_audience_only_excludes_are_deleted(
+    emulator: Emulator, audience: Audience, clock: Clock
+) -> None:
+    """That changes its lists, and it knows."""
+    second = other(emulator)
+    for one, people, sent, contacts in (
+        (second, "ada bob cem dan", "ada bob cem dan", "ada bob cem dan"),
+        (audience, "ada bob cem dan", "ada bob cem dan", "ada bob cem dan"),
+        (audience, "ada cem dan", "(bob)", "ada bob cem dan"),
+        (second, "ada dan", "(cem)", "ada cem dan"),
+        (audience, "ada dan", "", "ada dan"),
+        (second, "ada dan", "", "ada dan"),
+    ):
+        one.run(people, sent, **DELETES)
+        assert emails(emulator) == contacts
+        clock.sleep(DAY)
+
+
+def test_an_audience_whose_run_was_killed(
+    emulator: Emulator, audience: Audience, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have sent other values of the same people, and nothing shows of whom."""
+    monkeypatch.setattr("airflow_provider_mail._task.waiting.task_instance_state", lambda ti: "failed")
+    second = other(emulator)
+    for one in (second, audience):
+        one.run("ada=old bob", "ada bob")
+        clock.sleep(DAY)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for method in ("_store", "release"):
+            owner = AudienceState if method == "release" else ComparedAudience
+            patch.setattr(owner, method, at_killing)
+        with pytest.raises(Killed):
+            second.load("ada=new bob")
+    for sent in ("ada bob", ""):
+        clock.sleep(DAY)
+        audience.run("ada=old bob", sent)
+    assert {contact["name"] for contact in emulator.contacts()} == {"old", "N"}
 
 
 def test_a_person_gets_the_first_of_several_mails(emulator: Emulator, audience: Audience) -> None:
@@ -385,6 +475,14 @@ def test_lists_with_another_name_in_each_run_are_deleted(emulator: Emulator, clo
         last = done(test_audience.imported("ada", list_name=f"friends {number}", keep_lists=1), str(number))
         clock.sleep(DAY)
     assert test_audience.lists(emulator) == last["send_list_names"]
+
+
+def test_phone_numbers_with_spaces(emulator: Emulator, warehouse: SqlDatabase) -> None:
+    contacts = [{"email": None, "phone": "+49 30 12"}, {"email": "ada@example.com.", "phone": "(030) 13"}]
+    for run_id in ("first", "second"):
+        result = done(imported(contacts=contacts, columns={"email": "email", "phone": "phoneNumber"}), run_id)
+    assert [result[name] for name in ("joined", "changed", "left", "size")] == [0, 0, 0, 2]
+    assert [contact["email"] for contact in emulator.contacts() if contact["email"]] == ["ada@example.com"]
 
 
 def test_who_clears_an_old_run_is_not_told_to_mail_again(emulator: Emulator, audience: Audience, clock: Clock) -> None:

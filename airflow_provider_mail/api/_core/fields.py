@@ -61,8 +61,9 @@ _MAX_DOMAIN_CHARACTERS = 253
 def address_key(address: str) -> str:
     """Return the key by which addresses are compared: addresses with the same key are the same person's.
 
-    Surrounding white space, case and the form of Unicode (NFC, NFD) do not matter, nor whether the domain is written in
-    Unicode or in its ASCII form (IDNA 2008): ``Ann@München.de`` and ``ann@xn--mnchen-3ya.de`` have the same key.
+    Surrounding white space, case, a dot at the end and the form of Unicode (NFC, NFD) do not matter, nor whether the
+    domain is written in Unicode or in its ASCII form (IDNA 2008): ``Ann@München.de`` and ``ann@xn--mnchen-3ya.de`` have
+    the same key.
     Different letters are different people: ``strasse`` is not ``straße``. The key is not the spelling to send; see
     docs/contacts.md.
 
@@ -70,7 +71,7 @@ def address_key(address: str) -> str:
     """
     key = address.strip().lower()
     # The hot path: an ASCII address needs no conversion.
-    return key if key.isascii() else _unicode_key(address.strip())
+    return (key if key.isascii() else _unicode_key(address.strip())).rstrip(".")
 
 
 def _unicode_key(address: str) -> str:

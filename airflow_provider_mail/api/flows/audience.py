@@ -101,6 +101,13 @@ class AudienceList:
             plan=match["plan"],
         )  # fmt: skip
 
+    def is_titled(self, title: str) -> bool:
+        """Return whether a list with this title gets this name; one that is too long is cut."""
+        cut = AudienceList.of(
+            title, owner=self.owner, run=self.run, begun_at=self.begun_at, part=self.part, plan=self.plan
+        )
+        return self.title == cut.title
+
     def __str__(self) -> str:
         role = "excluded " if self.role == "excluded" else ""
         part = "" if self.part is None else f"-{self.part}"
@@ -233,8 +240,9 @@ def last_size(client: Client, current: AudienceList) -> int:
         for name in _audience_lists(client, current.owner)
         if (name.owner, name.part, name.plan) == (current.owner, current.part, current.plan)
     ]
-    # Of exclusion lists with one title, the last one counts; those of earlier lists are not its own.
-    last = {name.title if name.role == "excluded" else "": name for name in sorted(own, key=lambda name: name.begun_at)}
+    # Of exclusion lists with one number, the last one counts; those of earlier lists are not its own.
+    numbered = ((name.title.rpartition(" ")[2] if name.role == "excluded" else "", name) for name in own)
+    last = dict(sorted(numbered, key=lambda pair: pair[1].begun_at))
     if "" not in last:
         return 0
     own = [name for name in last.values() if name.begun_at >= last[""].begun_at]
@@ -254,8 +262,10 @@ def named_audiences(client: Client, list_names: Collection[str], prefix: str = "
                 f"send_list_names: {list_name!r} is a list of an exact audience, which has excluded people, too: {cure}"
             )
         titles = {f"{prefix}{list_name}"} | ({list_name} if list_name.startswith(prefix) else set())
-        made = (name for name in _audience_lists(client, list_name) if name.title in titles and name.role == "sent")
-        if found := next(made, None):
+        # A title may be cut, to no less than this.
+        text = list_name.encode()[:100].decode(errors="ignore")
+        made = (name for name in _audience_lists(client, text) if name.role == "sent")
+        if found := next((name for name in made if any(map(name.is_titled, titles))), None):
             return (
                 f"send_list_names: {list_name!r} is the name of an exact audience, whose people are on list "
                 f"{str(found)!r}: {cure}. If there is no such audience any more, delete that list"

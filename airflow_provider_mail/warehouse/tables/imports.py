@@ -100,8 +100,8 @@ MEMBERS = Table(
     columns=(
         Column("generation", text(32), "Members of one audience since everybody was last sent"),
         Column("bucket", INTEGER, "Number of a part of the people, by a hash of the address"),
-        Column("part", INTEGER, "Number of the part, from 0: in a later one is what changed"),
-        Column("sealed", TEXT, "The people, compressed and encrypted"),
+        Column("part", INTEGER, "Number of the part: in a later one is what changed"),
+        Column("sealed", TEXT, "The people, encrypted"),
     ),
     load_columns=(),
 )
