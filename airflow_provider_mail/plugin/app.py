@@ -30,7 +30,7 @@ from airflow_provider_mail.plugin import (
     sections,
     views,
 )
-from airflow_provider_mail.plugin.reader import NoAnswer, Reader, StaleTablesError, places
+from airflow_provider_mail.plugin.reader import NoAnswer, Reader, places
 from airflow_provider_mail.plugin.render import Grid
 from airflow_provider_mail.warehouse.errors import WarehouseError
 
@@ -87,30 +87,24 @@ def route(path: str, template: str) -> Callable[[Show], Show]:
     """
 
     def register(show: Show) -> Show:
+        section = next((section for section in sections.SECTIONS if section.path == path[1:]), None)
+
         def values(request: Request, /, **arguments: Any) -> tuple[str, Mapping[str, Any]]:
-            reader = request.state.mail_reader
-            section = next((section for section in sections.SECTIONS if section.path == path[1:]), None)
-            if section and not section.has_data(reader):
+            if section and not section.has_data(request.state.mail_reader):
                 return "more.html", show_more(request)
             return template, show(request=request, **arguments)
-
-        def tried_values(request: Request, /, **arguments: Any) -> tuple[str, Mapping[str, Any]]:
-            try:
-                return values(request, **arguments)
-            except StaleTablesError:  # a table may have been dropped
-                return values(request, **arguments)
 
         def respond(request: Request, /, **arguments: Any) -> Response:
             with Reader.of_page() as reader:
                 request.state.mail_reader = reader
-                shown_template, shown = tried_values(request, **arguments)
+                shown_template, shown = values(request, **arguments)
                 menu = sections.menu(reader)
                 links = access.links_to(render.tasks_in(shown["tables"].values()), request.state.mail_user)
                 return render.page(shown_template, request, **shown, menu=menu, task_links=links)
 
         def csv(wanted: str, request: Request, /, **arguments: Any) -> Iterator[str]:
             with Reader.of_page() as request.state.mail_reader:
-                tables = tried_values(request, **arguments)[1]["tables"].values()
+                tables = values(request, **arguments)[1]["tables"].values()
                 table = next((table for table in tables if table.name == wanted), None)
                 if table is None:
                     raise HTTPException(404, "There is no such download.")
@@ -238,8 +232,7 @@ def show_transactional(request: Request, account: Text = "") -> Mapping[str, Any
 @route("/loads", "loads.html")
 def show_loads(request: Request) -> Mapping[str, Any]:
     loads = views.loads(request.state.mail_reader)
-    grids = views.loads_table(loads), views.list_loads_table(loads), views.missing_days_table(loads)
-    return {"loads": loads, "tables": tables(*grids)}
+    return {"loads": loads, "tables": tables(views.loads_table(loads), views.missing_days_table(loads))}
 
 
 @route("/imports", "imports.html")

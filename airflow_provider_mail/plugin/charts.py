@@ -51,20 +51,6 @@ def trend(values: Sequence[float]) -> Markup:
     ).format(drawn)
 
 
-def days(values: Sequence[tuple[datetime.date, bool]]) -> Markup:
-    """Draw a strip of days, each with whether it was loaded."""
-    title = f"Days with numbers from {values[0][0]} to {values[-1][0]}"
-    parts = [
-        Markup('<rect class="{}" x="{}" width="9" height="14"><title>{}: {}</title></rect>').format(
-            "fill" if is_loaded else "unknown", 11 * number, day, "has numbers" if is_loaded else "missing"
-        )
-        for number, (day, is_loaded) in enumerate(values)
-    ]
-    return Markup('<svg class="days" viewBox="0 0 {} 14" role="img" aria-label="{}">{}</svg>').format(
-        11 * max(len(values), 60), title, Markup("").join(parts)
-    )
-
-
 def lines(series: Sequence[tuple[str, Sequence[Point]]], *, title: str, unit: str = "") -> Markup:
     """Draw a chart of lines.
 

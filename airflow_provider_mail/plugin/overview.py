@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import datetime
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
+from itertools import groupby
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -263,18 +264,17 @@ def _loads(reader: Reader) -> Sequence[Finding]:
         for account in accounts
         if (warning := _tokens.get(account, partial(token_warning, account)))
     ]
-    for loaded in loads:
-        stale_lists = [part for part in loaded.lists if part.is_stale]
-        if loaded.latest.is_stale:
-            age = f"are {_of((now - loaded.latest.at).days, 'day')} old" if loaded.latest.at else "have no date"
-            problems.append(Finding("old", "old", f"{loaded.title} {age}{shown(loaded.account)}", "loads"))
-        elif stale_lists:
-            of_lists = f"{len(stale_lists)} of {_of(len(loaded.lists), 'list')}"
-            text = f"{loaded.title} of {of_lists} are old{shown(loaded.account)}"
-            oldest = min((part.at for part in stale_lists if part.at), default=None)
-            problems.append(Finding("old", "old", text, "loads#list-loads", oldest))
-        if loaded.missing:
-            text = f"{loaded.title}: {_of(len(loaded.missing), 'day')} missing{shown(loaded.account)}"
+    for (title, account), group in groupby(loads, lambda loaded: (loaded.title, loaded.account)):
+        parts = list(group)
+        old = [part for part in parts if part.old_since]
+        if len(old) == len(parts):
+            age = _of((now - max(part.at for part in parts)).days, "day")
+            problems.append(Finding("old", "old", f"{title} are {age} old{shown(account)}", "loads"))
+        elif old:
+            text = f"{title} of {len(old)} of {_of(len(parts), 'list')} are old{shown(account)}"
+            problems.append(Finding("old", "old", text, "loads", min(part.at for part in old)))
+        if missing := [day for part in parts for day in part.missing or ()]:
+            text = f"{title}: {_of(len(missing), 'day')} missing{shown(account)}"
             problems.append(Finding("old", "missing", text, "loads#missing-days"))
     return problems
 
@@ -291,31 +291,25 @@ def month(reader: Reader, zone: ZoneInfo) -> Sequence[Measure]:
     today = datetime.datetime.now(zone).date()
     starts = _weeks(today)
     bounds = [*starts, today + datetime.timedelta(days=1)]
-    cases, parameters = [], list[Any]()
-    for number, (first, last) in enumerate(pairwise(bounds)):
-        for shift, offset in ((datetime.timedelta(0), 0), (YEAR, len(starts))):
-            cases.append(f"WHEN sent_at >= ? AND sent_at < ? THEN {number + offset}")
-            parameters += [campaigns.start_of_day(reader, day - shift, zone) for day in (first, last)]
-    sums = ", ".join(f"SUM({name}) AS {name}" for name in campaigns.COUNTS)
-    # Only what was sent on these days: most campaigns are older.
-    ranges = "sent_at >= ? AND sent_at < ? OR sent_at >= ? AND sent_at < ?"
-    limits = [
-        campaigns.start_of_day(reader, day - shift, zone)
-        for shift in (datetime.timedelta(0), YEAR)
-        for day in (bounds[0], bounds[-1])
+    # The weeks of the year before, the time between that is not read, and the weeks of now.
+    times = [
+        campaigns.start_of_day(reader, day - shift, zone) for shift in (YEAR, datetime.timedelta()) for day in bounds
     ]
+    cases = " ".join(f"WHEN sent_at < ? THEN {number}" for number in range(len(times) - 1))
+    sums = ", ".join(f"SUM({name}) AS {name}" for name in campaigns.COUNTS)
     weekly = " UNION ALL ".join(
-        f"SELECT CASE {' '.join(cases)} END AS week, {', '.join(campaigns.COUNTS)} "
-        f"FROM ({part}) AS a WHERE sent_count > 0 AND ({ranges})"
+        f"SELECT CASE {cases} END AS week, {', '.join(campaigns.COUNTS)} FROM ({part}) AS a "
+        "WHERE sent_count > 0 AND (sent_at >= ? AND sent_at < ? OR sent_at >= ? AND sent_at < ?)"
         for part in parts
     )
     rows = reader.rows(
-        f"{campaigns.common_tables(reader)} SELECT week, {sums} FROM ({weekly}) AS b WHERE week IS NOT NULL "
-        "GROUP BY week",
-        [*parameters, *limits] * len(parts),
+        f"{campaigns.common_tables(reader)} SELECT week, {sums} FROM ({weekly}) AS b GROUP BY week",
+        [*times[1:], times[0], times[len(starts)], times[len(bounds)], times[-1]] * len(parts),
     )
-    by_week = {int(row["week"]): {name: int(row[name] or 0) for name in campaigns.COUNTS} for row in rows}
-    return [_measure(*measure, starts, by_week) for measure in MEASURES] if by_week else []
+    by_week = {int(row["week"]): Counter({name: int(row[name] or 0) for name in campaigns.COUNTS}) for row in rows}
+    before = [by_week.get(number, Counter()) for number in range(len(starts))]
+    weeks = [by_week.get(len(bounds) + number, Counter()) for number in range(len(starts))]
+    return [_measure(*measure, starts, weeks, before) for measure in MEASURES] if by_week else []
 
 
 def _weeks(today: datetime.date) -> Sequence[datetime.date]:
@@ -330,20 +324,12 @@ def _measure(
     kind: str,
     value: Callable[[Mapping[str, int]], float | None],
     starts: Sequence[datetime.date],
-    by_week: Mapping[int, Mapping[str, int]],
+    weeks: Sequence[Counter[str]],
+    before: Sequence[Counter[str]],
 ) -> Measure:
-    none = dict.fromkeys(campaigns.COUNTS, 0)
-
-    def total(numbers: range) -> Mapping[str, int]:
-        weekly = [by_week[number] for number in numbers if number in by_week]
-        return {name: sum(counts[name] for counts in weekly) for name in none}
-
-    count = len(starts)
-    weeks = [
-        (start, value(by_week.get(number, none)), value(by_week.get(number + count, none)))
-        for number, start in enumerate(starts)
-    ]
-    return Measure(label, kind, value(total(range(count))), value(total(range(count, 2 * count))), weeks)
+    total, total_before = (value(sum(counts, Counter())) for counts in (weeks, before))
+    by_week = zip(starts, map(value, weeks), map(value, before), strict=True)
+    return Measure(label, kind, total, total_before, list(by_week))
 
 
 def month_table(measures: Sequence[Measure]) -> Grid:

@@ -68,10 +68,6 @@ _found: dict[tuple[str, str], tuple[float, TableName | None]] = {}
 """Until when a table counts as existing with its schema, or as missing."""
 
 
-class StaleTablesError(WarehouseError):
-    """A statement failed on tables that were found before; they are looked up again."""
-
-
 class Reader:
     """The tables of one database. As a context manager, it reads them on one connection, if the database allows it.
 
@@ -176,7 +172,7 @@ class Reader:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Add the address of the database to its errors, without the user; look up the tables again after an error."""
+        """Add the address of the database to its errors, without the user; then look up the tables again."""
         try:
             yield
             return
@@ -184,9 +180,8 @@ class Reader:
             message = str(error)
         if current_reading() is self._reading:  # after an error, Postgres runs no statement in the transaction
             self._close()
-        expected = [_found.pop(self.identity(what), (0, None))[1] for what in self._tables]
-        error_class = StaleTablesError if any(expected) else WarehouseError
-        raise error_class(public_message(message, self._hook))
+        _found.clear()  # a table may have been dropped
+        raise WarehouseError(public_message(message, self._hook))
 
     def accounts(self, what: str) -> Sequence[str]:
         """Return the accounts of a table whose key begins with them: one step in its index each, not all rows."""
@@ -318,12 +313,10 @@ class TtlCache(Generic[T]):
     """The results of a function for some time, in each process of the API server.
 
     :param seconds: for how long; by default ten minutes.
-    :param clock: returns seconds, as ``time.monotonic`` does, which is the default.
     """
 
-    def __init__(self, seconds: float = KEEP_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, seconds: float = KEEP_SECONDS) -> None:
         self._seconds = seconds
-        self._clock = clock
         self._results: dict[Hashable, tuple[float, T]] = {}
         # A request that comes while a result is being computed waits for it.
         self._lock = threading.Lock()
@@ -339,10 +332,10 @@ class TtlCache(Generic[T]):
             raise TimeoutError
         try:
             cached = self._results.get(key)
-            if cached is not None and self._clock() - cached[0] < self._seconds:
+            if cached is not None and time.monotonic() - cached[0] < self._seconds:
                 return cached[1]
             result = compute()
-            self._results[key] = (self._clock(), result)
+            self._results[key] = time.monotonic(), result
             return result
         finally:
             self._lock.release()

@@ -6,7 +6,7 @@ import datetime
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import compress, groupby
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from airflow_provider_mail._config import ReceiverSettings, configured_inbox
@@ -25,54 +25,35 @@ from airflow_provider_mail.webhook.inbox import open_inbox
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
-STALE = datetime.timedelta(days=2)
-"""A table that was loaded longer ago counts as stale: most loads are daily."""
-
-STRIP_DAYS = 60
+OLD = datetime.timedelta(days=2)
+"""After this time numbers count as old: most loads are daily."""
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Part:
-    """What a load recorded: of a whole table, or of one list of contacts.
-
-    :param task: the task instance that did; ``None`` where that is not recorded.
-    """
-
-    name: str
-    at: datetime.datetime | None
-    task: Task | None = None
-
-    @property
-    def stale_since(self) -> datetime.datetime | None:
-        """Since when it is stale; ``None`` while it is not, or when it is not known."""
-        if self.at is None or datetime.datetime.now(datetime.UTC) - self.at <= STALE:
-            return None
-        return self.at + STALE
-
-    @property
-    def is_stale(self) -> bool:
-        return self.at is None or self.stale_since is not None
-
-
-@dataclass(frozen=True)
 class Loaded:
-    """What is loaded of one table and account.
+    """What is loaded of one table and account, or of one list of contacts.
 
     :param title: what the table has, for a person who does not know its name.
-    :param days: the last 60 days up to the last loaded one, each with whether it was loaded; empty without days.
-    :param missing: the days that were not loaded, between the first and the last one that were.
-    :param behind: while it is stale, how many days up to yesterday follow the last one that was loaded.
+    :param list_name: the list; empty for a whole table.
+    :param task: the task instance that loaded it last; ``None`` where that is not recorded.
+    :param missing: of a table that is loaded by days, those between the first and the last one that were not loaded.
+    :param behind: of such a table, while it is old, how many days up to yesterday follow the last one.
     """
 
     title: str
     account: str
-    latest: Part
-    days: Sequence[tuple[datetime.date, bool]] = ()
-    missing: Sequence[datetime.date] = ()
-    behind: int = 0
-    lists: Sequence[Part] = ()
+    list_name: str
+    at: datetime.datetime
+    task: Task | None = None
+    missing: Sequence[datetime.date] | None = None
+    behind: int | None = None
+
+    @property
+    def old_since(self) -> datetime.datetime | None:
+        """Since when it is old; ``None`` while it is not."""
+        return self.at + OLD if datetime.datetime.now(datetime.UTC) - self.at > OLD else None
 
 
 _CONTACTS = "Contacts"
@@ -88,12 +69,16 @@ def loads(reader: Reader) -> Sequence[Loaded]:
         )
         for (table, account), group in groupby(rows, lambda row: (str(row["table_name"]), str(row["mail_conn_id"]))):
             title = _title(reader, table)
-            loads.append(_loaded(title, account, list(group), has_days=title != _CONTACTS))
+            days, lists = list[Row](), list[Row]()
+            for row in group:
+                (days if title != _CONTACTS and _DAY.fullmatch(row["part"]) else lists).append(row)
+            if days:
+                loads.append(_by_days(title, account, days))
+            loads += [Loaded(title, account, row["part"], _time(row), _task(row)) for row in lists]
     if reader.has("campaigns"):
         # These loads are not recorded: the newest row counts.
-        for row in campaigns.task_loads(reader):
-            latest = Part("", moment(row["observed_at"]))
-            loads.append(Loaded(_title(reader, reader.name("campaigns")), str(row["mail_conn_id"]), latest))
+        title = _title(reader, reader.name("campaigns"))
+        loads += [Loaded(title, str(row["mail_conn_id"]), "", _time(row)) for row in campaigns.task_loads(reader)]
     return loads
 
 
@@ -107,24 +92,20 @@ def _title(reader: Reader, table: str) -> str:
     return table
 
 
-def _loaded(title: str, account: str, rows: Sequence[Row], *, has_days: bool) -> Loaded:
-    latest = replace(_part(max(rows, key=lambda row: row["observed_at"])), name="")
-    of_days = [has_days and bool(_DAY.fullmatch(row["part"])) for row in rows]
-    days = sorted({datetime.date.fromisoformat(row["part"]) for row in compress(rows, of_days)})
-    lists = [_part(row) for row, is_day in zip(rows, of_days, strict=True) if not is_day]
-    if not days:
-        return Loaded(title, account, latest, lists=lists)
-    loaded_days = set(days)
-    calendar = [days[0] + datetime.timedelta(number) for number in range((days[-1] - days[0]).days + 1)]
-    missing = [day for day in calendar if day not in loaded_days]
-    strip = [(day, day in loaded_days) for day in calendar[-STRIP_DAYS:]]
+def _by_days(title: str, account: str, rows: Sequence[Row]) -> Loaded:
+    latest = max(rows, key=lambda row: row["observed_at"])
+    days = {datetime.date.fromisoformat(row["part"]) for row in rows}
+    first, last = min(days), max(days)
+    calendar = (first + datetime.timedelta(number) for number in range((last - first).days))
+    loaded = Loaded(title, account, "", _time(latest), _task(latest), [day for day in calendar if day not in days])
     yesterday = datetime.datetime.now(datetime.UTC).date() - datetime.timedelta(days=1)
-    behind = max(0, (yesterday - days[-1]).days) if latest.is_stale else 0
-    return Loaded(title, account, latest, strip, missing, behind, lists)
+    return replace(loaded, behind=max(0, (yesterday - last).days) if loaded.old_since else 0)
 
 
-def _part(row: Row) -> Part:
-    return Part(str(row["part"]), moment(row["observed_at"]), _task(row))
+def _time(row: Row) -> datetime.datetime:
+    time = moment(row["observed_at"])
+    assert time is not None
+    return time
 
 
 def _task(row: Row) -> Task | None:
@@ -136,47 +117,26 @@ def _task(row: Row) -> Task | None:
 
 def loads_table(loads: Sequence[Loaded]) -> Grid:
     columns = [
-        Column("Numbers"), Column("Account"), Column("State"), Column("Last update", "time"),
-        Column("Old since", "time"), Column("Days missing", "number"), Column("Days behind", "number"),
-        Column("Updated by"),
+        Column("Numbers"), Column("List", is_below=True), Column("Account"), Column("State"),
+        Column("Last update", "time"), Column("Old since", "time"), Column("Days missing", "number"),
+        Column("Days behind", "number"), Column("Updated by"),
     ]  # fmt: skip
     rows = [
         (
-            loaded.title, loaded.account,
-            _freshness(loaded.latest), loaded.latest.at, loaded.latest.stale_since,
-            Cell(len(loaded.missing), state="missing" if loaded.missing else "") if loaded.days else None,
-            Cell(loaded.behind, state="old" if loaded.behind else "") if loaded.days else None,
-            _run(loaded.latest),
+            loaded.title, loaded.list_name, loaded.account,
+            Cell("old", state="old") if loaded.old_since else Cell("fresh", state="whole"), loaded.at, loaded.old_since,
+            None if loaded.missing is None else Cell(len(loaded.missing), state="missing" if loaded.missing else ""),
+            Cell(loaded.behind, state="old" if loaded.behind else ""),
+            Cell(step_name(loaded.task) if loaded.task else "", task=loaded.task),
         )
         for loaded in loads
     ]  # fmt: skip
     return Grid("loads", "How old the numbers are", columns, rows)
 
 
-def list_loads_table(loads: Sequence[Loaded]) -> Grid:
-    columns = [
-        Column("List"), Column("State"), Column("Last update", "time"), Column("Old since", "time"),
-        Column("Updated by"), Column("Account"),
-    ]  # fmt: skip
-    rows = [
-        (part.name, _freshness(part), part.at, part.stale_since, _run(part), loaded.account)
-        for loaded in loads
-        for part in loaded.lists
-    ]
-    return Grid("list-loads", "Lists of contacts", columns, rows)
-
-
 def missing_days_table(loads: Sequence[Loaded]) -> Grid:
-    rows = [(day, loaded.title, loaded.account) for loaded in loads for day in reversed(loaded.missing)]
+    rows = [(day, loaded.title, loaded.account) for loaded in loads for day in reversed(loaded.missing or ())]
     return Grid("missing-days", "Missing days", [Column("Day", "day"), Column("Numbers"), Column("Account")], rows)
-
-
-def _freshness(part: Part) -> Cell:
-    return Cell("old", state="old") if part.is_stale else Cell("fresh", state="whole")
-
-
-def _run(part: Part) -> Cell:
-    return Cell(step_name(part.task) if part.task else "", task=part.task)
 
 
 TRANSACTIONAL_DAYS = 90

@@ -314,14 +314,14 @@ def test_a_download_takes_longer_than_a_page(still_clock: StillClock) -> None:
     asyncio.run(run())
 
 
-def test_a_result_is_computed_again_after_ten_minutes() -> None:
-    now, computed = [0.0], []
-    cache: TtlCache[int] = TtlCache(clock=lambda: now[0])
+def test_a_result_is_computed_again_after_ten_minutes(still_clock: StillClock) -> None:
+    computed = []
+    cache: TtlCache[int] = TtlCache()
 
     def compute() -> int:
         computed.append(1)
         return len(computed)
 
     assert [cache.get("a", compute), cache.get("a", compute), cache.get("b", compute)] == [1, 1, 2]
-    now[0] = KEEP_SECONDS
+    still_clock.move(KEEP_SECONDS)
     assert cache.get("a", compute) == 3

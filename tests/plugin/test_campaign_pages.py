@@ -15,11 +15,11 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 
 from airflow_provider_mail.plugin import campaigns, reader
-from airflow_provider_mail.plugin.reader import TtlCache
 from airflow_provider_mail.warehouse import database
 from tests.plugin.conftest import DOCUMENTATION, Page, Visitor, may_read_only
 from tests.plugin.data import ACCOUNT, DAY, HOSTILE, TASK_NAME, UTC, load_stats, load_tasks, stats, task
 from tests.plugin.data import FIRST as FIRST_SENDING
+from tests.support.clock import StillClock
 from tests.support.dags import RunResult
 from tests.warehouse.conftest import Warehouse
 
@@ -387,12 +387,10 @@ def test_a_task_alone_has_the_statistics_of_its_name(visitor: Visitor, empty: Wa
 
 
 def test_of_many_tasks_those_without_statistics_are_known_for_a_minute(
-    visitor: Visitor, empty: Warehouse, monkeypatch: pytest.MonkeyPatch
+    visitor: Visitor, empty: Warehouse, monkeypatch: pytest.MonkeyPatch, still_clock: StillClock
 ) -> None:
     """What has statistics by now is not shown twice; what was not sent yet is shown at once."""
     monkeypatch.setattr(campaigns, "MANY", 2)
-    now = [0.0]
-    monkeypatch.setattr(campaigns, "_alone", TtlCache[str](60.0, lambda: now[0]))
     counts = dict.fromkeys(("sentCount", "deliveredCount", "openCount", "clickCount", "hardBounce"), 9)
     counts |= dict.fromkeys(("softBounce", "unsentCount", "unsubscribeCount"), 0)
     load_tasks(empty, [task(name, 2, FIRST_SENDING, mailStats=counts) for name in ("a", "b", "it's")])
@@ -404,12 +402,12 @@ def test_of_many_tasks_those_without_statistics_are_known_for_a_minute(
     # A guid with a quotation mark: all are compared.
     assert sorted(names(visitor.get("campaigns"))) == ["a", "b", "c", "it's", "next"]
     empty.execute("UPDATE mail_campaigns SET guid = 'plain' WHERE mail_name = 'it''s'")
-    now[0] = 60.0
+    still_clock.move(60)
     assert sorted(names(visitor.get("campaigns"))) == ["a", "b", "c", "it's", "next"]
     load_tasks(empty, [task("d", 2, FIRST_SENDING), task("draft", -1, FIRST_SENDING)])
     load_stats(empty, [stats("c", FIRST_SENDING, 100)], FIRST_SENDING, ACCOUNT)
     assert sorted(names(visitor.get("campaigns"))) == ["a", "b", "c", "draft", "it's", "next"]
-    now[0] = 120.0
+    still_clock.move(60)
     assert sorted(names(visitor.get("campaigns"))) == ["a", "b", "c", "d", "draft", "it's", "next"]
 
 
@@ -433,6 +431,7 @@ def test_a_page_needs_one_connection(visitor: Visitor, make_warehouse: Callable[
         assert "2 campaigns" in visitor.get("campaigns")
     assert len(opened) == 1
     warehouse.execute("DROP TABLE mail_campaigns")
+    visitor.get("campaigns", status=503)
     assert "1 campaign" in Page(visitor.get("campaigns")).text
 
 
