@@ -73,9 +73,11 @@ def load_stats(warehouse: Warehouse, records: list[CampaignStats], asked_at: dat
     warehouse.load(CAMPAIGN_SNAPSHOTS, list(snapshot_rows(rows)), "mail_campaign_stats_snapshots")
 
 
-def load_tasks(warehouse: Warehouse, tasks: Sequence[Campaign], asked_at: datetime.datetime = FIRST) -> None:
+def load_tasks(
+    warehouse: Warehouse, tasks: Sequence[Campaign], asked_at: datetime.datetime = FIRST, account: str = ACCOUNT
+) -> None:
     """One load of send tasks, as the operator does it."""
-    rows = [campaign_row(each, mail_conn_id=ACCOUNT, observed_at=asked_at) for each in tasks]
+    rows = [campaign_row(each, mail_conn_id=account, observed_at=asked_at) for each in tasks]
     warehouse.load(CAMPAIGNS, rows, "mail_campaigns")
 
 
@@ -151,6 +153,16 @@ def fill_events(warehouse: Warehouse) -> None:
     compared = {"mail_conn_id": ACCOUNT, "counted_on": "send", "time_zone": "UTC", "observed_at": now}
     found = [difference_row(each, tolerated=each.is_tolerated(0, 0), **compared) for each in differences]
     warehouse.load(EVENT_DIFFERENCES, found, "mail_event_differences")
+
+
+def import_row(number: int, state: str, finished_at: datetime.datetime, *, sandbox: bool = False) -> tuple[Any, ...]:
+    """An import of 100 people, seven of whom were rejected."""
+    counts = {
+        "rows_read": 100, "rows_accepted": 93, "rows_rejected": 7, "rows_accepted_earlier": 0, "requests": 1,
+        "rows_opted_out": 0, "rows_without_address": 0, "requests_with_message": 0, "try_number": 1, "seconds": 1.5,
+    }  # fmt: skip
+    one = {"import_id": f"d/t/{number}", "state": state, "reasons": [], "sandbox": sandbox, "finished_at": finished_at}
+    return row(IMPORTS, **one, **counts)
 
 
 def fill_imports(warehouse: Warehouse) -> None:

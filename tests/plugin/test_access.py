@@ -57,6 +57,19 @@ def test_only_who_may_look_sees_something(server: TestClient, filled: Warehouse)
     assert f'href="{BASE_PATH}/api/v2/auth/login?next=%2Fteam%2Fairflow%2Fmail%2F"' in text
 
 
+@pytest.mark.parametrize(("permitted", "status"), [("PLUGINS", 200), ("DOCS", 403)])
+def test_it_needs_the_permission_to_view_plugins(
+    visitor: Visitor, empty: Warehouse, monkeypatch: pytest.MonkeyPatch, permitted: str, status: int
+) -> None:
+    from airflow.api_fastapi.app import get_auth_manager
+
+    def is_authorized_view(*, access_view: Any, user: Any) -> bool:
+        return bool(access_view.value == permitted)
+
+    monkeypatch.setattr(get_auth_manager(), "is_authorized_view", is_authorized_view)
+    visitor.get("", status=status)
+
+
 def test_who_is_not_logged_in_sees_a_styled_page(server: TestClient, empty: Warehouse) -> None:
     """It has style and script in itself, which its policy allows by their digests, and leads back to the view."""
     for role, status in (("", 401), (None, 403)):
@@ -181,6 +194,8 @@ def test_only_airflow_shows_it_in_a_frame(visitor: Visitor, filled: Warehouse) -
         assert "unsafe" not in str(policy)
         assert [each for each in policy if each.startswith("frame-ancestors")] == ["frame-ancestors 'self'"]
         assert response.headers["x-content-type-options"] == "nosniff"
+        kept = "private, max-age=3600" if path.startswith("static") else "no-store"
+        assert response.headers["cache-control"] == kept
 
 
 def test_a_nul_is_no_text(visitor: Visitor, filled: Warehouse) -> None:
@@ -189,6 +204,8 @@ def test_a_nul_is_no_text(visitor: Visitor, filled: Warehouse) -> None:
         assert f"This value in the address is not possible: {name}." in text
     visitor.get("campaign", status=400, account="\0", name="week-6")
     visitor.get("campaign", status=400, account="mail_default", name="week-6\0")
+    visitor.get("campaign", status=400, account="mail_default", name="week-6", team="\0")
+    visitor.get("campaign", status=400, account="mail_default", name="week-6", guid="\0")
     visitor.get("transactional", status=400, account="\0")
     visitor.get("compare", status=400, c="mail_default week\0")
     visitor.get("static/page.css%00", status=404)

@@ -52,6 +52,9 @@ def test_campaigns_are_found_and_sorted(visitor: Visitor, filled: Warehouse) -> 
     assert names(visitor.get("campaigns", sort="1; DROP TABLE x")) == names(everything)
     for state in ("scheduled", "failed", "draft", "sent"):
         assert f'<span class="state {state}">{state}</span>' in everything
+    later = FIRST_SENDING + 30 * DAY
+    load_stats(filled, [stats("week-rare", later, 3, 100_000)], later, ACCOUNT)
+    assert names(visitor.get("campaigns", q="week", sort="open_rate")) == [*by_opens, "week-rare"], "0.00003 is no text"
 
 
 def test_filters_are_in_the_address(visitor: Visitor, filled: Warehouse) -> None:
@@ -84,7 +87,8 @@ def test_filters_are_in_the_address(visitor: Visitor, filled: Warehouse) -> None
     assert "Café 100% &#34;new&#34;</option>" in text
     # What a form sends of fields that are empty; other pages keep the filter.
     assert set(names(visitor.get("campaigns?q=&list=&from=&to=&state=&account="))) >= {"week-0", "draft"}
-    assert "campaigns?list=Shop&sort=open_rate" in Page(visitor.get("campaigns", list="Shop")).links()
+    every = f"campaigns?q=week&list=Shop&from=2026-03-01&to=2026-03-09&state=sent&account={ACCOUNT}"
+    assert f"{every}&sort=open_rate" in Page(visitor.get(every)).links()
 
 
 def test_no_value_in_an_address_breaks_a_page(visitor: Visitor, filled: Warehouse) -> None:
@@ -200,6 +204,8 @@ def test_a_csv_computes_nothing(visitor: Visitor, empty: Warehouse) -> None:
     assert response.headers["content-type"] == "text/csv; charset=utf-8"
     assert response.headers["content-disposition"] == 'attachment; filename="mail-campaigns.csv"'
     visitor.get("campaigns?csv=nothing", status=404)
+    compared = visitor.get("compare?c=mail_default%2F%2F%253D1%252B1&csv=opens")
+    assert compared.splitlines()[0] == "Days since the sending,'=1+1"
 
 
 def test_pages_lead_to_each_other(visitor: Visitor, empty: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,6 +221,7 @@ def test_pages_lead_to_each_other(visitor: Visitor, empty: Warehouse, monkeypatc
     assert seen == [f"letter {number:03}" for number in range(120)]
     assert "Choose days" not in text
     assert "There is no campaign" in visitor.get("campaigns", page="4")
+    assert "Page 2 of 2" in visitor.get("campaigns?q=letter+0&page=2"), "of 100 campaigns"
     most = campaigns.MOST_PAGES
     monkeypatch.setattr(campaigns, "MOST_PAGES", 2)
     text = visitor.get("campaigns?sort=mail_name&page=2")
@@ -248,8 +255,10 @@ def test_a_campaign_and_the_median_of_earlier_ones(visitor: Visitor, filled: War
 
 
 def test_hostile_names_are_text(visitor: Visitor, filled: Warehouse) -> None:
+    filled.execute("UPDATE mail_campaign_stats SET team_name = mail_name WHERE mail_conn_id = 'mail_shop'")
     whole = visitor.get("campaigns", account="mail_shop")
-    texts = [whole]
+    boxes = [("c", box["value"]) for tag, box in Page(whole).elements if tag == "input" and box.get("name") == "c"]
+    texts = [whole, visitor.get("campaigns"), visitor.get(f"compare?{urlencode(boxes)}")]
     for link in [link for link in Page(whole).links() if link.startswith("campaign?")]:
         address = urlsplit(urljoin("http://airflow.example/mail/", link))
         assert (address.netloc, address.path) == ("airflow.example", "/mail/campaign")
@@ -315,6 +324,9 @@ def test_campaigns_of_another_account_change_nothing(visitor: Visitor, filled: W
     assert names(visitor.get("campaigns", account=ACCOUNT)) == [each for each in names(pages[1]) if each != "broken"]
     visitor.get("campaign", status=404, account=ACCOUNT, name="broken")
     visitor.get("campaign", status=404, account=ACCOUNT, name="other 0")
+    load_tasks(filled, [task("week-3", 4, FIRST_SENDING)], account="mail_other")
+    for account, failed in ((ACCOUNT, []), ("mail_other", ["week-3", "broken"])):
+        assert names(visitor.get("campaigns", account=account, state="failed")) == failed
     visitor.get("campaign", account="mail_third", name="other 0")
     assert "1,000 100.0 %" in Page(visitor.get("campaign", account="mail_other", name="week-6")).text
 
@@ -370,6 +382,8 @@ def test_two_tasks_of_one_name_are_two_campaigns(visitor: Visitor, empty: Wareho
     for of, opened in (("Red", "30.0 %"), ("Blue", "70.0 %")):
         details = Page(visitor.get("campaign", account=ACCOUNT, name="spring", team=of)).text
         assert (f"From {of} State sent" in details, f"Opened {opened[:2]}0 {opened}" in details) == (True, True)
+        links = Page(visitor.get(f"compare?c=mail_default%2F{of}%2Fspring")).links()
+        assert f"campaign?account=mail_default&team={of}&name=spring" in links
     visitor.get("campaign", account=ACCOUNT, name="spring", status=404)
     visitor.get("campaign", account=ACCOUNT, name="spring", team="Green", status=404)
 

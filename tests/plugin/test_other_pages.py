@@ -20,10 +20,11 @@ from airflow_provider_mail.plugin.reader import TABLES, Reader
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 from airflow_provider_mail.triggers.senders import MailSenderTrigger
 from airflow_provider_mail.version_compat import AIRFLOW_V_3_1_PLUS
+from airflow_provider_mail.warehouse.tables.imports import IMPORTS
 from airflow_provider_mail.webhook.inbox import Inbox
 from airflow_provider_mail.webhook.tokens import TokenOwner, Tokens
 from tests.plugin.conftest import DOCUMENTATION, Page, Visitor, forget, may_read_only
-from tests.plugin.data import FIRST, fill, load_tasks, task
+from tests.plugin.data import FIRST, fill, import_row, load_tasks, task
 from tests.support.dags import RunResult
 from tests.support.env import ROOT
 from tests.warehouse.conftest import Warehouse
@@ -160,6 +161,8 @@ def test_imports_and_why_rows_were_rejected(visitor: Visitor, filled: Warehouse)
         "files of crm Run: manual__3 success only checked 1,234 1,234 0 0.0 % 2026-03-01 08:00 mail_default",
         "crm/contacts/<u>2</u> email is <i>no</i> address 2 2026-03-01 08:00",
     )
+    filled.load(IMPORTS, [import_row(number, "success", FIRST) for number in range(60)], "mail_imports")
+    assert len(visitor.get("imports?csv=imports").splitlines()) == 51, "the latest 50"
     filled.execute("DELETE FROM mail_imports")
     assert_shows(visitor, "imports", "Nobody was imported yet.")
 
@@ -330,6 +333,8 @@ def test_waits_of_dags_that_one_may_read(
     assert "has been sent Spring <i>sale</i> (<b>spring</b>)" in text_of(visitor, "waits")
     load_tasks(empty, tasks)
     assert "has been sent <b>spring</b>" in text_of(visitor, "waits"), "of two campaigns, it may be either"
+    empty.execute("DELETE FROM mail_campaigns WHERE guid = '2'", "UPDATE mail_campaigns SET mail_conn_id = 'mail_shop'")
+    assert "has been sent <b>spring</b>" in text_of(visitor, "waits"), "that of another account is none of it"
     may_read_only(monkeypatch, "read")
     page = visitor.get("waits")
     assert f"waits [1] of read Run: {runs['read']} the campaign has been sent <b>spring</b>" in Page(page).text
@@ -445,30 +450,42 @@ def test_a_decision_has_its_button(
     from airflow.utils.session import create_session
     from sqlalchemy import select, update
 
-    runs = {}
-    for dag_id in ("newsletter", "other"):
+    def ask(dag_id: str, *, operator: str = "MailCreateCampaignOperator", state: str = state) -> str:
         with DAG(dag_id, schedule=None) as dag:
             EmptyOperator(task_id="approve"), EmptyOperator(task_id="send")
-        runs[dag_id] = run_dag(dag).run_id
+        run_id = run_dag(dag, logical_date=datetime.datetime.now(datetime.UTC)).run_id
+        of_run = (TaskInstance.dag_id == dag_id) & (TaskInstance.run_id == run_id)
+        approves, sends = (of_run & (TaskInstance.task_id == task_id) for task_id in ("approve", "send"))
         with create_session() as session:
-            of_run = (TaskInstance.dag_id == dag_id) & (TaskInstance.run_id == runs[dag_id])
-            is_it = of_run & (TaskInstance.task_id == "approve")
-            session.execute(update(TaskInstance).where(is_it).values(state=state))
-            asked = session.scalars(select(TaskInstance.id).where(is_it)).one()
-            session.add(HITLDetail(ti_id=asked, options=["Approve", "Reject"], subject="Send it?", params={}))
-            if dag_id == "newsletter":
-                of_mail = of_run & (TaskInstance.task_id == "send")
-                session.execute(update(TaskInstance).where(of_mail).values(operator="MailCreateCampaignOperator"))
+            session.execute(update(TaskInstance).where(approves).values(state=state))
+            session.execute(update(TaskInstance).where(sends).values(operator=operator))
+            asked = session.scalars(select(TaskInstance.id).where(approves)).one()
+            session.add(HITLDetail(ti_id=asked, options=["Approve", "Reject"], subject="Send <b>it</b>?", params={}))
+        return run_id
+
+    unreadable, run_id = ask("unreadable"), ask("newsletter")
+    # Neither a run without mail, of this DAG or another one, nor a task that has ended without a response.
+    (
+        ask("newsletter", operator="EmptyOperator"),
+        ask("other", operator="EmptyOperator"),
+        ask("newsletter", state="failed"),
+    )
+
+    def buttons(path: str = "") -> list[str]:
+        return [link for link in Page(visitor.get(path)).links() if link.endswith("/required_actions")]
+
+    address = "/team/airflow/dags/{}/runs/{}/tasks/approve/required_actions"
+    both = [
+        address.format("unreadable", quote(unreadable, safe="")),
+        address.format("newsletter", quote(run_id, safe="")),
+    ]
     for path in ("", "waits"):
-        page = Page(visitor.get(path))
-        assert "decide Send it? asked by step approve of newsletter since 20" in page.text
-        assert "approve of other" not in page.text
-        assert [link for link in page.links() if link.endswith("/required_actions")] == [
-            f"/team/airflow/dags/newsletter/runs/{quote(runs['newsletter'], safe='')}/tasks/approve/required_actions"
-        ]
+        assert "decide Send <b>it</b>? asked by step approve of newsletter since 20" in text_of(visitor, path)
+        assert buttons(path) == both
     with monkeypatch.context() as patch:
-        may_read_only(patch, "other")
-        assert "approve of" not in text_of(visitor, "")
+        may_read_only(patch, "newsletter")
+        patch.setattr(access, "WAITS_LIMIT", 1)
+        assert buttons() == both[1:]
     with create_session() as session:
         session.execute(update(HITLDetail).values(responded_at=datetime.datetime.now(datetime.UTC)))
-    assert "approve of" not in text_of(visitor, "")
+    assert buttons() == []

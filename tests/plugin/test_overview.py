@@ -17,7 +17,7 @@ from airflow_provider_mail.warehouse.request import Coverage
 from airflow_provider_mail.warehouse.tables.imports import IMPORTS
 from airflow_provider_mail.warehouse.tables.resources import CONTACTS
 from tests.plugin.conftest import PATIENCE, Page, Visitor, forget
-from tests.plugin.data import ACCOUNT, DAY, load_stats, load_tasks, row, stats, task
+from tests.plugin.data import ACCOUNT, DAY, import_row, load_stats, load_tasks, row, stats, task
 from tests.warehouse.conftest import Warehouse
 
 pytestmark = pytest.mark.not_unit
@@ -39,7 +39,9 @@ def test_what_needs_attention(visitor: Visitor, filled: Warehouse, monkeypatch: 
     filled.execute("DELETE FROM mail_event_differences WHERE tolerated = 1")
     filled.execute("UPDATE mail_dead_letters SET received_at = '2026-03-10 09:00:00'")
     filled.execute("UPDATE mail_campaigns SET observed_at = '2026-03-12 08:00:00'")
-    filled.load(IMPORTS, [_import(n, state) for n, state in enumerate(("failed", "success"))], "mail_imports")
+    imports = [import_row(n, state, NOW - DAY) for n, state in enumerate(("failed", "success"))]
+    imports.append(import_row(2, "failed", NOW - DAY, sandbox=True))
+    filled.load(IMPORTS, imports, "mail_imports")
     filled.execute("UPDATE mail_audience_runs SET finished_at = '2026-03-11 07:00:00' WHERE state = 'stopped'")
     late = Wait(("d", "waits", "r", -1), "campaign is sent", ACCOUNT, "spring", NOW - DAY, NOW - DAY / 24)
     monkeypatch.setattr(access, "waits", lambda user: Waits([late, late], 2))
@@ -187,13 +189,3 @@ def test_lists_that_take_long_to_count(visitor: Visitor, filled: Warehouse, monk
     monkeypatch.setattr(overview.lists, "get", lambda reader: go.wait(PATIENCE))
     assert "Counting the contacts takes too long for this page" in Page(visitor.get("")).text
     go.set()
-
-
-def _import(number: int, state: str) -> tuple[object, ...]:
-    counts = {
-        "rows_read": 100, "rows_accepted": 93, "rows_rejected": 7, "rows_accepted_earlier": 0, "requests": 1,
-        "rows_opted_out": 0, "rows_without_address": 0, "requests_with_message": 0, "try_number": 1, "seconds": 1.5,
-    }  # fmt: skip
-    return row(
-        IMPORTS, import_id=f"d/t/{number}", state=state, reasons=[], sandbox=False, finished_at=NOW - DAY, **counts
-    )
