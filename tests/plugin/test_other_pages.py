@@ -209,6 +209,7 @@ def test_events_and_their_differences(visitor: Visitor, filled: Warehouse) -> No
     assert_shows(visitor, "events", "Delivered 6", "Other 3", "no EventCode 1", *differences)
     assert "Bounced" not in text_of(visitor, "events"), "it was received long ago"
     filled.execute("DROP TABLE mail_event_differences")
+    forget()
     assert "numbers differ" not in text_of(visitor, "events")
 
 
