@@ -141,9 +141,10 @@ def tables(*grids: Grid | None) -> dict[str, Grid]:
 def show_overview(request: Request) -> Mapping[str, Any]:
     reader, zone = request.state.mail_reader, render.zone_of(request)
     waits = access.waits(request.state.mail_user)
-    counted = overview.counted_lists(reader)
+    with overview.counting_lists(reader) as counting:
+        findings, measures = overview.findings(reader, waits.shown), overview.month(reader, zone)
+        counted = counting()
     current, current_count = overview.current(reader, counted)
-    measures = overview.month(reader, zone)
     growth = overview.growth(counted) if counted else None
     return {
         "reader": reader,
@@ -151,7 +152,7 @@ def show_overview(request: Request) -> Mapping[str, Any]:
         "waits": waits,
         "decisions": access.decisions(request.state.mail_user),
         "current_count": current_count,
-        "findings": overview.findings(reader, waits.shown),
+        "findings": findings,
         "measures": measures,
         "tables": tables(current, overview.month_table(measures), growth),
     }
@@ -249,13 +250,9 @@ def show_audiences(request: Request) -> Mapping[str, Any]:
 @route("/events", "events.html")
 def show_events(request: Request) -> Mapping[str, Any]:
     reader = request.state.mail_reader
-    received, differences = views.events(reader), views.differences(reader)
-    return {
-        "received": received,
-        "differences": differences,
-        "inbox": views.inbox(),
-        "tables": tables(received.codes, received.letters, views.differences_table(differences)),
-    }
+    received = views.events(reader)
+    shown = tables(received.codes, received.letters, views.differences(reader))
+    return {"received": received, "inbox": views.inbox(), "tables": shown}
 
 
 @route("/waits", "waits.html")

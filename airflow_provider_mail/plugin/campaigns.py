@@ -80,9 +80,11 @@ STATES: Mapping[str, tuple[int, str]] = {
 """Status of a send task, and when it is to be sent, by the name of the state; the other campaigns are sent."""
 
 MANY, MANY_ALONE = 10_000, 500
-"""Of more tasks than this it is known for a minute which were sent and have no statistics, unless these are many."""
+"""Of more tasks than this, what reads all of them is known for a minute: the totals of a view without a filter, and
+which were sent and have no statistics, unless these are many."""
 
 _alone: TtlCache[str] = TtlCache(60.0)
+_sums: TtlCache[Row] = TtlCache(60.0)
 _loads: TtlCache[Sequence[Row]] = TtlCache(60.0)
 _lists: TtlCache[Sequence[str]] = TtlCache()
 
@@ -156,7 +158,10 @@ def search(reader: Reader, wanted: Filter, zone: ZoneInfo) -> Matches:
     shown = matching.newest() if not wanted.is_narrow and wanted.sort == "sent_at" else matching
     # A search takes most of the time, so it is done once for rows and sums.
     stored = shown.rows(order, start=(wanted.page - 1) * PAGE_SIZE, has_sums=wanted.is_narrow)
-    sums = stored[0] if wanted.is_narrow and stored else matching.sums()
+    if wanted.is_narrow:
+        sums = stored[0] if stored else matching.sums()
+    else:
+        sums = _sums.get(reader.identity("campaigns"), matching.sums) if _has_many(reader) else matching.sums()
     total = int(sums["total"])
     table = Grid(
         "campaigns",
@@ -391,6 +396,10 @@ def _without_stats(reader: Reader, joined: str = "") -> str:
     )
 
 
+def _has_many(reader: Reader) -> bool:
+    return reader.has("campaigns") and sum(int(row["total"]) for row in task_loads(reader)) > MANY
+
+
 def _known_alone(reader: Reader) -> str:
     """Return a condition that spares a look for the statistics of each task that was sent, where there are many.
 
@@ -398,7 +407,7 @@ def _known_alone(reader: Reader) -> str:
     """
 
     def read() -> str:
-        if sum(int(row["total"]) for row in task_loads(reader)) <= MANY:
+        if not _has_many(reader):
             return ""
         rows = reader.rows(
             f"SELECT guid FROM {reader['campaigns'].spelled} AS c WHERE gone_at IS NULL AND mail_status = 2 "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
@@ -17,7 +18,7 @@ from airflow_provider_mail.plugin.campaign import campaign_state, list_names
 from airflow_provider_mail.plugin.reader import Reader, Row, TtlCache
 from airflow_provider_mail.plugin.render import Cell, Column, Grid, address, rate
 from airflow_provider_mail.warehouse.rows import moment
-from airflow_provider_mail.warehouse.time_limit import read_within
+from airflow_provider_mail.warehouse.time_limit import Reading
 
 DAYS = 30
 """The days that the charts show, today included."""
@@ -90,14 +91,27 @@ def _signed(value: float, digits: int) -> str:
     return f"{round(value, digits) + 0.0:+,.{digits}f}"  # no negative zero
 
 
-def counted_lists(reader: Reader) -> lists.Lists | None:
-    """Return all lists with their sizes; ``None`` without them, or when counting takes too long for this page."""
+@contextmanager
+def counting_lists(reader: Reader) -> Iterator[Callable[[], lists.Lists | None]]:
+    """Count all lists while the page reads other tables; yield what returns them with their sizes.
+
+    It returns ``None`` without lists, or when counting takes too long for this page.
+    """
     if not reader.has("contacts"):
-        return None
+        yield lambda: None
+        return
+    reading = Reading(lambda: lists.get(reader), GROWTH_SECONDS)
+
+    def counted() -> lists.Lists | None:
+        try:
+            return reading.result.result(GROWTH_SECONDS)
+        except TimeoutError:
+            return None
+
     try:
-        return read_within(lambda: lists.get(reader), GROWTH_SECONDS)
-    except TimeoutError:
-        return None
+        yield counted
+    finally:
+        reading.end()
 
 
 def current(reader: Reader, counted: lists.Lists | None) -> tuple[Grid, int]:
@@ -235,16 +249,11 @@ def _events(reader: Reader, now: datetime.datetime) -> Sequence[Finding]:
     if count:
         text = f"{_of(count, 'message')} about single mails could not be read in the last seven days"
         problems.append(Finding("old", "unreadable", text, "events#letters", moment(earliest)))
-    if reader.has("event_differences"):
-        table = reader["event_differences"]
-        (row,) = reader.rows(
-            f"SELECT COUNT(*) AS total FROM {table.spelled} WHERE tolerated = ? AND stats_date >= ?",
-            [table.parameter("tolerated", False), table.parameter("stats_date", (now - RECENT).date())],
-        )
-        if row["total"]:
-            verb = "differs" if row["total"] == 1 else "differ"
-            text = f"{_of(row['total'], 'number')} of the last seven days {verb} from what the email service counts"
-            problems.append(Finding("old", "differs", text, "events#differences"))
+    count, _ = reader.since("event_differences", "stats_date", (now - RECENT).date(), " AND tolerated = FALSE")
+    if count:
+        verb = "differs" if count == 1 else "differ"
+        text = f"{_of(count, 'number')} of the last seven days {verb} from what the email service counts"
+        problems.append(Finding("old", "differs", text, "events#differences"))
     return problems
 
 

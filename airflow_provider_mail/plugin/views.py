@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -140,47 +140,38 @@ def missing_days_table(loads: Sequence[Loaded]) -> Grid:
 
 
 TRANSACTIONAL_DAYS = 90
+_COUNTS = ("sent_count", "open_count", "click_count", "bounce_count", "unsent_count", "unsubscribe_count")
 
 
 @dataclass(frozen=True)
 class Transactional:
     """The days of one account, the latest first.
 
-    :param days: each day with its row, ``None`` for a day that is not in the table.
+    :param days: each day with its counts, those of all teams; ``None`` for a day that is not in the table.
     """
 
     accounts: Sequence[str]
     account: str
-    days: Sequence[tuple[datetime.date, Row | None]]
+    days: Sequence[tuple[datetime.date, Mapping[str, int] | None]]
 
 
 def transactional(reader: Reader, account: str) -> Transactional:
     """Return the 90 days up to the last one in the table; of the first account if the given one has no rows."""
-    if not reader.has("transactional_stats"):
+    accounts = reader.accounts("transactional_stats")
+    if not accounts:
         return Transactional([], "", [])
-    table = reader["transactional_stats"]
-    spans = {
-        str(row["mail_conn_id"]): (day(row["first_day"]), day(row["last_day"]))
-        for row in reader.rows(
-            "SELECT mail_conn_id, MIN(stats_date) AS first_day, MAX(stats_date) AS last_day "
-            f"FROM {table.spelled} GROUP BY mail_conn_id ORDER BY mail_conn_id"
-        )
-    }
-    if not spans:
-        return Transactional([], "", [])
-    account = account if account in spans else next(iter(spans))
-    first, last = spans[account]
-    first = max(first, last - datetime.timedelta(days=TRANSACTIONAL_DAYS - 1))
-    rows = {
-        day(row["stats_date"]): row
-        for row in reader.rows(
-            "SELECT stats_date, sent_count, open_count, click_count, bounce_count, unsent_count, unsubscribe_count, "
-            f"open_rate, click_rate FROM {table.spelled} WHERE mail_conn_id = ? AND stats_date >= ?",
-            [account, table.parameter("stats_date", first)],
-        )
-    }
-    days = [last - datetime.timedelta(days=number) for number in range((last - first).days + 1)]
-    return Transactional(list(spans), account, [(date, rows.get(date)) for date in days])
+    account = account if account in accounts else accounts[0]
+    stored = reader.rows(
+        f"SELECT stats_date, {', '.join(f'SUM({name}) AS {name}' for name in _COUNTS)} "
+        f"FROM {reader['transactional_stats'].spelled} WHERE mail_conn_id = ? "
+        "GROUP BY stats_date ORDER BY stats_date DESC",
+        [account],
+        limit=TRANSACTIONAL_DAYS,
+    )
+    rows = {day(row["stats_date"]): {name: int(row[name]) for name in _COUNTS} for row in stored}
+    count = min((max(rows) - min(rows)).days + 1, TRANSACTIONAL_DAYS)
+    days = [max(rows) - datetime.timedelta(days=number) for number in range(count)]
+    return Transactional(accounts, account, [(date, rows.get(date)) for date in days])
 
 
 def transactional_table(statistics: Transactional) -> Grid:
@@ -190,7 +181,8 @@ def transactional_table(statistics: Transactional) -> Grid:
         Column("Unsubscribed", "number"),
     ]  # fmt: skip
     rows = [
-        (date, row["sent_count"], row["open_rate"], row["click_rate"], rate(row["click_count"], row["open_count"]),
+        (date, row["sent_count"], rate(row["open_count"], row["sent_count"]),
+         rate(row["click_count"], row["sent_count"]), rate(row["click_count"], row["open_count"]),
          row["bounce_count"], row["unsent_count"], row["unsubscribe_count"])
         if row else (Cell(date, note="missing"), *[None] * 7)
         for date, row in statistics.days
@@ -286,29 +278,23 @@ def inbox() -> ReceiverStatus | str | None:
         return public_message(message, hook) if hook else message
 
 
-def differences(reader: Reader) -> Sequence[Row]:
-    if not reader.has("event_differences"):
-        return []
-    statement = (
-        "SELECT mail_conn_id, stats_date, counter, service_count, events_least, events_most, difference, tolerated "
-        f"FROM {reader['event_differences'].spelled} ORDER BY stats_date DESC, mail_conn_id, counter"
-    )
-    return [
-        {**row, "stats_date": day(row["stats_date"]), "tolerated": bool(row["tolerated"])}
-        for row in reader.rows(statement, limit=SHOWN_DIFFERENCES)
-    ]
-
-
-def differences_table(rows: Sequence[Row]) -> Grid:
+def differences(reader: Reader) -> Grid:
     columns = [
         Column("Day", "day"), Column("Count of"), Column("Result"), Column("Difference", "number"),
         Column("Email service", "number"), Column("Activity, at least", "number"),
         Column("Activity, at most", "number"), Column("Account"),
     ]  # fmt: skip
-    cells = [
-        (row["stats_date"], str(row["counter"]).removesuffix("_count"),
+    found: Sequence[Row] = []
+    if reader.has("event_differences"):
+        found = reader.rows(
+            "SELECT mail_conn_id, stats_date, counter, service_count, events_least, events_most, difference, tolerated "
+            f"FROM {reader['event_differences'].spelled} ORDER BY stats_date DESC, mail_conn_id, counter",
+            limit=SHOWN_DIFFERENCES,
+        )
+    rows = [
+        (day(row["stats_date"]), str(row["counter"]).removesuffix("_count"),
          Cell("agrees", state="whole") if row["tolerated"] else Cell("differs", state="differs"),
          row["difference"], row["service_count"], row["events_least"], row["events_most"], row["mail_conn_id"])
-        for row in rows
+        for row in found
     ]  # fmt: skip
-    return Grid("differences", "Activity compared with the numbers of the email service", columns, cells)
+    return Grid("differences", "Activity compared with the numbers of the email service", columns, rows)

@@ -105,6 +105,7 @@ def forget(*, tables: bool = True) -> None:
         views._events,
         overview._tokens,
         campaigns._alone,
+        campaigns._sums,
         campaigns._loads,
         campaigns._lists,
         lists._lists,

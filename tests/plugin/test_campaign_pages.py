@@ -415,8 +415,11 @@ def test_of_many_tasks_those_without_statistics_are_known_for_a_minute(
     load_tasks(empty, [task("c", 2, FIRST_SENDING), task("next", 1, datetime.datetime.now(UTC) + DAY)])
     # A guid with a quotation mark: all are compared.
     assert sorted(names(visitor.get("campaigns"))) == ["a", "b", "c", "it's", "next"]
+    assert "3 campaigns" in visitor.get("campaigns"), "the totals, too, are those of up to a minute ago"
+    assert "1 campaign" in visitor.get("campaigns", q="next"), "but not those of a filter"
     empty.execute("UPDATE mail_campaigns SET guid = 'plain' WHERE mail_name = 'it''s'")
     still_clock.move(60)
+    assert "5 campaigns" in visitor.get("campaigns")
     assert sorted(names(visitor.get("campaigns"))) == ["a", "b", "c", "it's", "next"]
     load_tasks(empty, [task("d", 2, FIRST_SENDING), task("draft", -1, FIRST_SENDING)])
     load_stats(empty, [stats("c", FIRST_SENDING, 100)], FIRST_SENDING, ACCOUNT)
