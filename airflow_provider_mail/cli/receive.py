@@ -79,7 +79,9 @@ def serve(args: Namespace) -> None:
         port=args.port,
         workers=args.workers,
         lifespan="on",
+        http="h11",  # httptools reads headers of any length, from everybody
         ws="none",
+        proxy_headers=False,  # or anybody could write to the log: X-Forwarded-For is shown as the client
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,

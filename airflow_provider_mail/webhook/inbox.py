@@ -167,7 +167,7 @@ class Inbox:
         )
         # Small, whatever the retention: the pushes to be drained, and those that may report on a campaign.
         for purpose, condition in (("waiting", "drained_at IS NULL"), ("task_status", "task_status")):
-            name = quoted(f"{self.name.parts[-1].text.encode()[:40].decode(errors='ignore')}_{purpose}")
+            name = quoted(f"{self.name.parts[-1].text}_{purpose}")
             yield f"CREATE INDEX IF NOT EXISTS {self.sql.index(name, self.name)} (id) WHERE {condition}"
         yield (
             f"CREATE TABLE IF NOT EXISTS {self._counts} (shard integer PRIMARY KEY, pushes bigint NOT NULL, "

@@ -273,29 +273,43 @@ class Database:
         return set(self.tokens)
 
 
-def test_all_requests_of_some_seconds_share_one_query(still_clock: StillClock) -> None:
+def test_all_requests_of_some_seconds_share_one_query(
+    still_clock: StillClock, caplog: pytest.LogCaptureFixture
+) -> None:
     async def run() -> None:
-        cache = Cached(database, TOKENS_SECONDS, "down")
+        cache = Cached(database, TOKENS_SECONDS, "the tokens")
 
         async def many() -> list[object]:
             return await asyncio.gather(*(cache.get() for _ in range(100)), return_exceptions=True)
 
         assert await many() == await many() == [{"digest"}] * 100
+        still_clock.move(TOKENS_SECONDS)
+        gone, other = (asyncio.create_task(cache.get()) for _ in range(2))
+        await asyncio.sleep(0)
+        gone.cancel()
+        assert await other == {"digest"}, "a request that ends does not end what others wait for"
         database.tokens = {"digest", "new"}
         still_clock.move(TOKENS_SECONDS - 1)
         assert await cache.get() == {"digest"}
         still_clock.move(1)
         assert await many() == [{"digest", "new"}] * 100
-        assert database.queries == 2
+        assert database.queries == 3
 
         database.tokens = None
         still_clock.move(TOKENS_SECONDS)
         for _ in range(3):
             assert {type(error) for error in await many()} == {OSError}
-        assert database.queries == 3
+        assert database.queries == 4
         database.tokens = {"back"}
         still_clock.move(1)
         assert await cache.get() == {"back"}
+
+        database.tokens = None
+        for _ in range(2):
+            still_clock.move(TOKENS_SECONDS)
+            with pytest.raises(OSError, match="down"):
+                await cache.get()
+        assert caplog.text.count("the tokens: OSError") == 2, "once for each time that the database is down"
 
     database = Database()
     asyncio.run(run())

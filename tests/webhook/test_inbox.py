@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.webhook.inbox import Inbox, Push, StoredPush
+from airflow_provider_mail.webhook.health import ReceiverStatus
+from airflow_provider_mail.webhook.inbox import Inbox, InboxState, Push, StoredPush
 from airflow_provider_mail.webhook.tokens import Tokens
 from tests.warehouse.conftest import Warehouse
 from tests.webhook.pushes import NOON, receive
@@ -178,6 +179,20 @@ def test_a_stored_push_survives_a_crash_of_the_host(inbox: Inbox) -> None:
         inbox.insert(connection, [push(b"a")])
         cursor.execute("SELECT setting FROM seen")
         assert cursor.fetchall() == [("on",)]
+
+
+@pytest.mark.parametrize(
+    ("size", "tokens", "hours", "words"),
+    [
+        (9, 1, 24, []),
+        (10, 1, 24, ["the inbox is full"]),
+        (0, 0, 25, ["there is no valid token", "a push waits for more than a day"]),
+    ],
+)
+def test_what_needs_attention(size: int, tokens: int, hours: int, words: list[str]) -> None:
+    inbox = InboxState(1, size, NOON - datetime.timedelta(hours=hours))
+    status = ReceiverStatus(inbox, 10, {"mail_default": tokens} if tokens else {}, NOON)
+    assert [problem.partition(":")[0] for problem, _ in status.problems] == words
 
 
 def test_a_body_is_changed_under_a_lock(inbox: Inbox) -> None:

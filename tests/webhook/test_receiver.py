@@ -13,7 +13,7 @@ from unittest import mock
 import pytest
 from fastapi import FastAPI
 from hypothesis import HealthCheck, example, given, settings
-from starlette.testclient import TestClient
+from starlette.testclient import TestClient, WebSocketDisconnect
 
 from airflow_provider_mail.webhook import commits, health
 from airflow_provider_mail.webhook.app import BODY_SECONDS, ReceiverApp
@@ -229,6 +229,8 @@ def test_the_receiver_works_below_a_base_path(ready: Inbox, monkeypatch: pytest.
             assert client.post(url, content=b"{}", headers=HEADERS).status_code == 400
             assert client.post(f"{url}x?{TOKEN}", content=b"[]", headers=HEADERS).status_code == 404
             assert client.get(f"{base}/mail-events/health").status_code == 200
+            with pytest.raises(WebSocketDisconnect), client.websocket_connect(url):
+                pass
     assert len(stored(ready)) == 2
     assert TOKEN not in str(scopes)
 
@@ -302,7 +304,7 @@ def test_what_waits_in_the_inbox_is_bounded(ready: Inbox, still_clock: StillCloc
     """For each of several receivers, at once: also for one that has just started, and that cannot read the counter."""
     with receiver(ready, max_inbox=10) as sender, receiver(Inbox(ready.hook), max_inbox=10) as other:
         assert [sender.push(b"[{ }]"), other.push(b"[{ }]")] == [200, 200], "five bytes each"
-        assert [*other.get("/health"), other.push()] == [503, 503]
+        assert [*other.get("/health", "/x"), other.push()] == [503, 404, 503]
         with receiver(Inbox(ready.hook), max_inbox=10) as started:
             assert [started.push(), *started.get("/health", "/alive")] == [503, 503, 200]
         still_clock.move(health.STATE_SECONDS)

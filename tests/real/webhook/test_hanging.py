@@ -53,6 +53,7 @@ def test_a_silent_connection_is_cut_and_replaced(
             assert group.failed_lately()
         await group.store(push(b"second"))
         assert not group.failed_lately()
+        await group.close()
 
     def waits() -> bool:
         with postgres_database.connect() as other:
@@ -60,5 +61,4 @@ def test_a_silent_connection_is_cut_and_replaced(
 
     group = GroupCommit(inbox, max_pending=100)
     asyncio.run(run())
-    group.close()
     assert [push.body for push in stored(inbox)] == [b"first", b"second"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import socket
 from collections.abc import Iterator
@@ -43,6 +44,19 @@ def test_who_does_not_know_the_token_gets_the_same_bytes(receiver: RunningReceiv
     assert response.startswith(b"HTTP/1.1 404 ")
     upgrade = exchange(receiver, f"/{new_token()}", "GET", b"", Upgrade="websocket", Connection="Upgrade, close")
     assert upgrade.startswith(b"HTTP/1.1 404 ")
+
+
+def test_headers_are_bounded_and_write_nothing_to_the_log(receiver: RunningReceiver) -> None:
+    """Proxies pass on what strangers send."""
+    response = b""
+    with contextlib.suppress(OSError):  # it may close the connection before it has read everything
+        lines = {f"X-{number}": "x" * 1000 for number in range(5000)}
+        response = exchange(receiver, f"/{receiver.token}", **lines)
+    assert b" 200 " not in response
+    for value in ("ada@planted.example", receiver.token):
+        assert exchange(receiver, "/x", **{"X-Forwarded-For": value}).startswith(b"HTTP/1.1 404 ")
+    log = receiver.log.read_text()
+    assert ("planted" in log, receiver.token in log) == (False, False)
 
 
 @pytest.mark.ci
