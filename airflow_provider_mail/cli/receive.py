@@ -8,7 +8,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
@@ -69,9 +69,9 @@ def serve(args: Namespace) -> None:
 
     if args.workers < 1:
         fail("--workers: must be at least 1")
-    settings = ReceiverSettings.from_airflow()
+    ReceiverSettings.from_airflow()
     check_tokens(Tokens(open_inbox()).valid())
-    print(f"Receiving at {settings.receive_url or f'http://{args.host}:{args.port}'}/{HIDDEN}", flush=True)
+    print(f"Receiving at http://{args.host}:{args.port}/{HIDDEN}", flush=True)
     logging.disable(logging.NOTSET)
     uvicorn.run(
         APP,
@@ -150,11 +150,13 @@ def rotate(args: Namespace) -> None:
     if not 0 <= args.grace_hours <= MAX_GRACE_HOURS:
         fail(f"--grace-hours: must be from 0 to {MAX_GRACE_HOURS}")
     settings, mail_conn_id = ReceiverSettings.from_airflow(), args.conn_id
+    if args.url:
+        settings = replace(settings, receive_url=args.url)  # which checks it
     inbox = open_inbox()
     hook = MailHook(mail_conn_id)
     tokens = Tokens(inbox, TokenOwner.of(mail_conn_id, hook.get_conn().config))
     inbox.create()
-    base, token, grace = args.url or settings.receive_url, new_token(), timedelta(hours=args.grace_hours)
+    base, token, grace = settings.receive_url, new_token(), timedelta(hours=args.grace_hours)
     with tokens.rotation() as cursor:
         saved = hook.send(GetWebhook())
         others = tokens.claim(_digests(saved))

@@ -24,6 +24,8 @@ _PAGE = 20
 """Pushes or dead letters in memory at once."""
 
 _ESCAPE = re.compile(r"((?:\\u[0-9a-fA-F]{4})+)|\\(.)", re.DOTALL)
+_MARKS = re.compile(r"[^\w\s\x00-\x7f]{31,}")
+"""More combining marks than addresses have; to bring them into order could take hours."""
 _DOMAIN = r"[^\s!-,/:-@[-^`{-~]+"  # of punctuation, only what domains have
 _ONE = re.compile(rf"\s*[\w!#$%&'*+/=?^`.-]+@{_DOMAIN}\s*")
 
@@ -107,7 +109,7 @@ class Person:
 
 def _comparable(text: str) -> str:
     """A text in the form of the local part of `address_key`, with the escapes of JSON replaced."""
-    text = _ESCAPE.sub(_unescape, text)
+    text = _MARKS.sub(" ", _ESCAPE.sub(_unescape, text))
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).lower())
 
 

@@ -124,11 +124,13 @@ def test_a_url_that_is_saved_by_hand_is_shown_once(client: MailClient, rotate: R
     printed = rotate("--no-save", "--url", "https://other.example/x/")
     (url,) = (line.strip() for line in printed.splitlines() if "https://" in line)
     assert url.startswith("https://other.example/x/")
+    for _ in range(2):
+        Tokens(tokens._inbox, TokenOwner("other", "", "")).add(new_token())
     rotate("--no-save", "--grace-hours", "0")
     assert token_digest(token_of(url)) in tokens.valid(), "until the new URL is saved"
     rotate("--no-save", "--grace-hours", "0")
     assert token_digest(token_of(url)) not in tokens.valid()
-    assert len(tokens.valid()) == 2
+    assert sorted(tokens.valid().values()) == ["mail_default"] * 2 + ["other"] * 2
     assert client.send(GetWebhook()).trans_callback_url is None
 
 
@@ -151,6 +153,8 @@ def test_a_rotation_without_its_settings_makes_no_token(
 ) -> None:
     for hours in ("-1", "nan", "inf", "8761"):
         assert "--grace-hours: must be from 0 to 8760" in rotate(f"--grace-hours={hours}", fails=True)
+    for url in ("other.example", "https://other.example/?a=b", "https://other.example/#x"):
+        assert "receive_url: must begin with https://" in rotate("--url", url, fails=True)
     monkeypatch.delenv("AIRFLOW__MAIL__RECEIVE_URL")
     for argument in ((), ("--no-save",)):
         assert "receive_url" in rotate(*argument, fails=True)
@@ -214,9 +218,17 @@ def test_no_token_ends_that_the_service_uses(
 
 @pytest.mark.parametrize("differs", ["host", "account"])
 def test_tokens_of_other_services_and_accounts_do_not_end(
-    differs: str, emulator: Emulator, rotate: Rotate, tokens: Tokens, monkeypatch: pytest.MonkeyPatch
+    differs: str,
+    emulator: Emulator,
+    client: MailClient,
+    rotate: Rotate,
+    tokens: Tokens,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Deployments may share an inbox, and have one connection id and one prefix for different accounts."""
+    """Deployments may share an inbox, and have one connection id and one prefix for different accounts.
+
+    One service may be a copy of the other, with its URL.
+    """
 
     def use(used: Emulator, key: str) -> None:
         connection = {"conn_type": "mail", "host": used.base_url, "password": key}
@@ -226,6 +238,9 @@ def test_tokens_of_other_services_and_accounts_do_not_end(
         rotate("--grace-hours", "0")
         (staging,) = tokens.valid()
         use(production, production.api_key)
+        copied = SaveWebhook(trans_callback_url=client.send(GetWebhook()).trans_callback_url)
+        with MailClient(ClientConfig(base_url=production.base_url, api_key=production.api_key)) as other:
+            other.send(copied)
         for _ in range(2):
             assert "1 tokens of this connection id belong to other services" in rotate("--grace-hours", "0")
             assert len(tokens.valid()) == 2
@@ -234,6 +249,8 @@ def test_tokens_of_other_services_and_accounts_do_not_end(
             use(emulator, emulator.api_key)
             rotate("--grace-hours", "0")
             assert staging not in tokens.valid()
+            change(tokens._inbox, "retires_at", -1)
+            assert "belong to other services" not in rotate(), "those that have ended do not count"
             return
         # Another account of the same service: what is in no URL of this one stays.
         (own,) = set(tokens.valid()) - {staging}

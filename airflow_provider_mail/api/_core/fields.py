@@ -56,6 +56,7 @@ _INVALID_CATEGORIES = frozenset({"Cc", "Cf", "Co", "Zl", "Zp", "Zs"})
 _COMMON_NAMES = {" ": "a space", "\t": "a tab", "\n": "a line break", "\r": "a line break"}
 
 _MAX_DOMAIN_CHARACTERS = 253
+_MAX_CHARACTERS = 1000
 
 
 def address_key(address: str) -> str:
@@ -65,13 +66,14 @@ def address_key(address: str) -> str:
     domain is written in Unicode or in its ASCII form (IDNA 2008): ``Ann@München.de`` and ``ann@xn--mnchen-3ya.de`` have
     the same key.
     Different letters are different people: ``strasse`` is not ``straße``. The key is not the spelling to send; see
-    docs/contacts.md.
+    docs/contacts.md. Of a text that is too long for an address, only white space and case do not matter.
 
     :param address: an address, or a domain for which a sender is verified; it need not be valid.
     """
     key = address.strip().lower()
-    # The hot path: an ASCII address needs no conversion.
-    return (key if key.isascii() else _unicode_key(address.strip())).rstrip(".")
+    # The hot path: an ASCII address needs no conversion. In a long text, that of combining marks could take hours.
+    is_plain = key.isascii() or len(key) > _MAX_CHARACTERS
+    return (key if is_plain else _unicode_key(address.strip())).rstrip(".")
 
 
 def _unicode_key(address: str) -> str:
