@@ -175,7 +175,8 @@ class Consent(ArgumentGroup):
 
     :param column: its name in the source.
     :param yes: the values with which people are imported; all others mean no. Default: none, give ``no``.
-    :param no: the values with which people are not imported; all others mean yes. Default: none, give ``yes``.
+    :param no: the values with which people are not imported; all others mean yes, but for other spellings of the same
+        boolean: with ``1``, ``true`` and ``yes`` mean no as well. Default: none, give ``yes``.
     :raises ValueError: naming each argument that is wrong.
     """
 

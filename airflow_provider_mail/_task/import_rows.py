@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import compress
 from operator import itemgetter
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self
+from unicodedata import normalize
 
 from airflow_provider_mail._task.mixin import task_instance_name
 from airflow_provider_mail._task.storage import Spool
@@ -40,15 +41,21 @@ if TYPE_CHECKING:
 Batch = Sequence[Sequence[Any]]
 
 _MEANS_NO = re.compile(
-    r"unsub|opt(ed)?out|donot(email|mail|contact|send)|dontmail|blacklist|blocklist|suppressed|"
-    r"^no(email|mail|marketing|newsletter)"
+    r"unsub|opt(ed)?out|donot(email|mail|contact|send|disturb)|dontmail|blacklist|blocklist|suppressed|"
+    r"^no(email|mail|marketing|newsletter)|^dn[cd]$|"
+    r"abgemeldet|abmeld|abbestell|widerruf|wider(spr[ou]ch|sprochen)|^keine?(e?mail|newsletter|werbung)|"
+    r"desabonn|desinscri|^nepas|dadodebaja|(cancel|anul)\w*suscri|^no(enviar|contactar)|disiscri|(annull|cancel)\w*iscri|"
+    r"descadastr|cancel\w*inscri|uitgeschreven|uitschrijv|afgemeld|afmeld|^geene?mail|wypisa|отписа|"
+    r"配信停止|購読解除|退订|退訂|取消订阅"
 )
 _MEANS_YES = re.compile(
-    r"opt(ed)?in|consent|permission|subscribed(flag)?$|subscri(ber|ption)stat(us|e)|emailmarketing|"
-    r"(accepts?|receives?|wants?)(e?mail|marketing)|(mail|marketing)subscription$|marketing(contact)?status|newsletter$|gdpr"
+    r"opt(ed)?in|consen[ts]|permission|subscribed(flag)?$|subscri(ber|ption)stat(us|e)|emailmarketing|"
+    r"(accepts?|receives?|wants?)(e?mail|marketing)|(mail|marketing)subscription$|marketing(contact)?status|newsletter$|"
+    r"gdpr|dsgvo|rgpd|einwillig|zustimm|angemeldet|abonniert|abonnee?$|inscrit[eo]?$|(accepte|acepta)\w*(mail|courriel|correo)|"
+    r"suscri|iscritt[oi]$|toestemming|ingeschreven|aangemeld|zgoda|подпис|購読|订阅|訂閱"
 )
 _SAYS_WHEN_OR_HOW = re.compile(
-    r"^(date|time)|(time|timestamp|date|ip|source|method|reason|reasonother|title|campaignid|"
+    r"^(date|time|datum|fecha)|(time|timestamp|date|datum|ip|source|method|reason|reasonother|grund|title|campaignid|"
     r"(opt(ed)?(in|out)|(un)?subscribed|consented|confirmed)(at|on))$"
 )
 """Parts of names of columns that describe a consent, and have no yes or no."""
@@ -57,15 +64,22 @@ _MAY_MEAN_YES = re.compile(r"(list|email|member|contact|lead)?(status|state)")
 """Names of columns that have a consent only if their values do."""
 
 _YES = frozenset(
-    ("1", "true", "yes", "y", "x", "subscribed", "opted in", "opted_in", "optin", "opt-in", "marketing contact")
-)
+    (
+        "1", "-1", "true", "t", "yes", "y", "on", "x", "subscribed", "opted in", "opted_in", "optin", "opt-in",
+        "granted", "marketing contact", "ja", "oui", "si", "sí", "sim", "tak", "да", "はい", "是",
+    )
+)  # fmt: skip
 _NO = frozenset(
     (
         "unsubscribed", "opted out", "opted_out", "opted-out", "optout", "opt out", "opt-out", "do not contact",
-        "do not email", "do not mail",
+        "do not email", "do not mail", "abgemeldet", "désabonné", "désinscrit", "dado de baja", "disiscritto",
+        "descadastrado", "uitgeschreven", "afgemeld", "wypisany", "отписан", "退订", "配信停止",
     )
 )  # fmt: skip
 """Values that say no in a column of any name."""
+
+_BOOLEANS = frozenset(("1", "-1", "true", "t", "yes", "y", "on", "x")), frozenset(("0", "false", "f", "no", "n", "off"))
+"""What tools write for the same."""
 
 _MAIL_WORDS = frozenset(("subscribed", "unsubscribed", "cleaned", "non-subscribed"))
 
@@ -81,10 +95,9 @@ class Source(NamedTuple):
 
 def folded(value: Any) -> str:
     """Return a value as it is compared with those of `Consent`: text in small letters; empty for no value."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
     try:
-        return "" if value is None else str(value).strip().casefold()
+        # pandas writes whole numbers as 1.0 where some are missing.
+        return "" if value is None else re.sub(r"\A(-?\d+)\.0+\Z", r"\1", str(value).strip().casefold())
     except ValueError:  # Python does not format numbers with thousands of digits.
         return "a number"
 
@@ -116,9 +129,15 @@ class RowFilter:
         self._opted_out: set[int] = set()
         self._conditions = []
         for consent in consents:
-            if consent.column not in (known := source.all_columns or columns):
-                raise AirflowFailException(f"consent: the source has no {consent.column!r}; it has {', '.join(known)}")
+            known = source.all_columns or columns
+            if (times := list(known).count(consent.column)) != 1:
+                problem = "more than one" if times else "no"
+                raise AirflowFailException(
+                    f"consent: the source has {problem} {consent.column!r}; it has {', '.join(known)}"
+                )
             values = frozenset(map(folded, consent.yes or consent.no or ()))
+            if consent.yes is None:
+                values = values.union(*(spellings for spellings in _BOOLEANS if spellings & values))
             self._conditions.append((columns.index(consent.column), values, consent.yes is not None))
 
     def rows(self, batches: Iterable[Batch]) -> Iterator[SelectedRows]:
@@ -203,12 +222,12 @@ def unused_consent(source: Source, first: Batch) -> str | None:
     """Return the argument that uses a column which looks like a consent; ``None`` if there is no such column."""
     columns = source.columns
     for column in source.all_columns or columns:
-        name = re.sub(r"[^a-z]", "", column.lower())
+        name = "".join(filter(str.isalpha, normalize("NFKD", column.casefold())))
         place = columns.index(column) if column in columns else None
         found = {folded(row[place]) for row in first if len(row) == len(columns)} if place is not None else set()
         yes, no = sorted(found & _YES), sorted(found & _NO)
         if _SAYS_WHEN_OR_HOW.search(name):
-            if _MEANS_NO.search(name) and not name.endswith(("reason", "reasonother", "title")):
+            if _MEANS_NO.search(name) and not name.endswith(("reason", "reasonother", "grund", "title")):
                 return f"consent=Consent(column={column!r}, yes=[''])"
         elif _MEANS_NO.search(name):
             return f"consent=Consent(column={column!r}, no={sorted({*yes, *no}) or ['true']})"

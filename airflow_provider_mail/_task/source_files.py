@@ -46,6 +46,8 @@ class SourceFiles:
     _first_rows: list[int] = field(default_factory=list)
     _names: list[str] = field(default_factory=list)
     _read: int = 0
+    _columns: list[str] = field(default_factory=list)
+    """Those of all files so far."""
 
     def place_of(self, row_number: int) -> tuple[str | None, int]:
         """Return the file of a row, ``None`` if there is only one file, and its number there."""
@@ -69,7 +71,7 @@ class SourceFiles:
             return
         with closing(self._readings(files)) as readings:
             first = next(readings, FileRows([], iter(()), None))
-            yield FileRows(first.columns, first.batches, None, first.all_columns)
+            yield FileRows(first.columns, first.batches, None, self._columns)
         if self._list().keys() != files.keys():
             raise self._changed(f"the files of {str(self.path)!r} changed while they were read")
 
@@ -95,6 +97,7 @@ class SourceFiles:
         for name, info in remaining:
             with self._opened(name, info, may_be_empty=True) as rows:
                 if rows.columns:
+                    self._columns += rows.all_columns or rows.columns
                     first = self._batches_of(name, info, rows, rows.columns)
                     yield rows._replace(batches=batches(rows.columns, first))
                     return
@@ -107,6 +110,7 @@ class SourceFiles:
         self._names.append(self._relative(name))
         positions = self._positions(name, rows.columns, columns)
         for batch in rows.batches:
+            self._columns += [name for name in rows.all_columns or rows.columns if name not in self._columns]
             self._read += len(batch)
             lines = getattr(batch, "lines", ())
             yield FileBatch(batch if positions is None else [_placed(row, positions) for row in batch], lines)
@@ -154,7 +158,9 @@ class SourceFiles:
             parts = self._relative(name).split("/")
             if "_temporary" in parts:
                 raise AirflowException(f"path: a job is still writing below {str(self.path)!r}: there is _temporary")
-            if info["type"] == "file" and info["size"] and not any(part.startswith((".", "_")) for part in parts):
+            # A link to a file that is gone is not left out: people may be missing.
+            is_file = info["type"] != "directory" and (info["size"] or info.get("islink"))
+            if is_file and not any(part.startswith((".", "_")) for part in parts):
                 files[name] = info
         if not files:
             raise FileNotFoundError(f"path: there is no file with content at {str(self.path)!r}")

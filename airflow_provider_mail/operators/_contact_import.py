@@ -268,17 +268,24 @@ class BaseContactImportOperator(MailLineage, SendGuardMixin, BaseInterruptibleOp
         """
         from airflow_provider_mail._task.import_rows import RowFilter, unused_consent
 
-        batches, first = source.batches, next(source.batches, None)
-        if first is not None:
-            batches = chain([first], batches)
-            if self.consent is None and (argument := unused_consent(source, first)):
-                problem = (
-                    "consent: a column that seems to say who wants no mail is not used. Write "
-                    f"{argument}, with the values that mean so, or consent=[] to import everybody"
-                )
-                if self.exact_audience:
-                    raise AirflowFailException(problem)
-                self.log.warning("%s", problem)
+        def checked() -> Iterator[Sequence[Sequence[Any]]]:
+            known = 0
+            for batch in source.batches:
+                seen = source.all_columns or source.columns
+                new, known = source._replace(all_columns=seen[known:]), len(seen)
+                if new.all_columns and self.consent is None and (argument := unused_consent(new, batch)):
+                    problem = (
+                        "consent: a column that seems to say who wants no mail is not used. Write "
+                        f"{argument}, with the values that mean so, or consent=[] to import everybody"
+                    )
+                    if self.exact_audience:
+                        raise AirflowFailException(problem)
+                    self.log.warning("%s", problem)
+                yield batch
+
+        batches = checked()
+        first = next(batches, None)  # before anything is sent
+        batches = batches if first is None else chain([first], batches)
         return RowFilter(source, mapping, self._consents(), progress, self.limit).rows(batches)
 
     def _plan(

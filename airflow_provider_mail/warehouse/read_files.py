@@ -87,7 +87,7 @@ class FileRows(NamedTuple):
     """The rows of a file.
 
     :param total: number of rows; ``None`` unless the file states it.
-    :param all_columns: the names of all columns, if some are not read.
+    :param all_columns: the names of all columns, if some are not read; more may be found later.
     """
 
     columns: Sequence[str]
@@ -263,16 +263,19 @@ def _json_lines(file: IO[bytes], form: FileForm, line: list[int]) -> FileRows:
     first = list(islice(objects, form.size))
     names = list(dict.fromkeys(chain.from_iterable(record for _, record in first)))
     # All names of the first rows, so that the caller notices a misspelled one before anything is sent.
-    columns = list(form.wanted) if form.wanted is not None and set(form.wanted) <= set(names) else names
-    known_names = set(columns)
+    columns = list(form.wanted) if form.wanted is not None and set(form.wanted) <= set(names) else [*names]
+    known_names = set(names)
 
     def row(numbered: tuple[int, Mapping[str, Any]]) -> tuple[int, Row]:
         number, record = numbered
-        if form.wanted is None and not known_names.issuperset(record):
-            raise WarehouseError(
-                f"has a key that none of the first {form.size} rows has. Say what is imported with "
-                'columns={"<key>": "<property>"}; keys left out there are not sent'
-            )
+        if not known_names.issuperset(record):
+            if form.wanted is None:
+                raise WarehouseError(
+                    f"has a key that none of the first {form.size} rows has. Say what is imported with "
+                    'columns={"<key>": "<property>"}; keys left out there are not sent'
+                )
+            names.extend(name for name in record if name not in known_names)
+            known_names.update(record)
         return number, tuple(record.get(name) for name in columns)
 
     # The iterator, unlike the list, is released when its rows have been read.

@@ -160,6 +160,16 @@ def test_a_job_that_still_writes(tmp_path: Path) -> None:
         done(load(str(tmp_path)))
 
 
+def test_links(emulator: Emulator, tmp_path: Path) -> None:
+    """One to a file that is gone fails the task: people may be missing."""
+    other = written(tmp_path, {"other/b": csv_of("bob"), "in/a.csv": csv_of("ada")}) / "other" / "b"
+    (tmp_path / "in" / "b.csv").symlink_to(other)
+    executed(load(f"{tmp_path}/in"))
+    assert imported(emulator) == ["ada", "bob"]
+    other.unlink()
+    assert "there is no such file" in error_of(lambda: load(f"{tmp_path}/in"))
+
+
 def test_columns_that_only_a_later_file_has_need_a_mapping(emulator: Emulator, tmp_path: Path) -> None:
     written(tmp_path, {"a.csv": csv_of("ada"), "b.csv": b"city,email,name\nX,bob@example.com,Bob\n"})
     assert "has the columns city, and the first file has not" in error_of(lambda: load(str(tmp_path), columns=None))

@@ -115,6 +115,17 @@ def test_an_export(emulator: Emulator, tmp_path: Path, run: Run, tool: str) -> N
         # Other names.
         ("No Email", ["1", ""], "no=['1']"),
         ("Email Subscription", ["Yes", "no"], "yes=['yes']"),
+        ("is_subscribed", ["t", "f"], "yes=['t']"),
+        # Other languages.
+        ("Newsletter abgemeldet", ["ja", ""], "no=['ja']"),
+        ("Désabonné", ["Oui"], "no=['oui']"),
+        ("Dado de baja", ["sí"], "no=['sí']"),
+        ("Uitgeschreven", ["1"], "no=['1']"),
+        ("Отписан", ["да"], "no=['да']"),
+        ("配信停止", ["1"], "no=['1']"),
+        ("Werbeeinwilligung", ["ja", "nein"], "yes=['ja']"),
+        ("Abmeldedatum", ["2024-01-01"], "yes=['']"),
+        ("Statut", ["désinscrit"], "no=['désinscrit']"),
         ("subscribed_flag", ["Y"], "yes=['y']"),
         ("Receives Mail", ["x", ""], "yes=['x']"),
         # These say nothing.
@@ -135,6 +146,31 @@ def test_what_looks_like_a_consent(tmp_path: Path, start: str, column: str, valu
         assert f"Write consent=Consent(column={column!r}, {suggested})," in error_of(lambda: operator)
     else:
         assert executed(operator)["accepted"] == len(values)
+
+
+@pytest.mark.parametrize(
+    ("no", "imported"), [(["1"], "gh"), (["yes"], "gh"), ([True], "gh"), (["0"], "abcdefh"), (["No mail"], "abcdefgh")]
+)
+def test_spellings_of_a_boolean(emulator: Emulator, no: list[Any], imported: str) -> None:
+    values = zip("abcdefgh", ("1", "TRUE", "1.0", " Yes", "y", "t", "0.0", ""), strict=True)
+    operator = MailImportContactsOperator(
+        task_id="task", contacts=[{"email": f"{name}@example.com", "o": value} for name, value in values],
+        columns={"email": "email"}, list_name="all", consent=Consent(column="o", no=no),
+    )  # fmt: skip
+    executed(operator)
+    assert "".join(contact["email"][0] for contact in emulator.contacts()) == imported
+
+
+@pytest.mark.parametrize("name", ["csv", "jsonl"])
+def test_a_column_that_only_a_later_file_has(emulator: Emulator, tmp_path: Path, name: str) -> None:
+    parts = {"csv": ("email\n", "a@example.com\n", "email,Unsubscribed\n", "b@example.com,1\n")}
+    parts["jsonl"] = ("", '{"email":"a@example.com"}\n', "", '{"email":"b@example.com","Unsubscribed":1}\n')
+    for number in (0, 1):
+        (tmp_path / f"part-{number}.{name}").write_text("".join(parts[name][2 * number : 2 * number + 2]))
+    operator = ObjectStorageToMailContactsOperator(
+        task_id="t", path=f"file://{tmp_path}", columns={"email": "email"}, list_name="all", exact_audience=True
+    )
+    assert "Write consent=Consent(column='Unsubscribed', no=['true'])" in error_of(lambda: operator)
 
 
 ROWS = [
@@ -161,6 +197,11 @@ def test_consent_of_a_column_that_is_not_there() -> None:
         task_id="task", contacts=ROWS[:1], columns={"email": "email"}, consent=Consent(column="optin", yes=["1"])
     )
     assert "consent: the source has no 'optin'" in error_of(lambda: operator)
+    twice = MailImportContactsOperator(
+        task_id="task", contacts=[("a@example.com", 0, 1)], column_names=["email", "out", "out"],
+        columns={"email": "email"}, consent=Consent(column="out", no=["1"]),
+    )  # fmt: skip
+    assert "consent: the source has more than one 'out'" in error_of(lambda: twice)
 
 
 def test_a_person_who_said_no_once_said_no(emulator: Emulator) -> None:
