@@ -158,13 +158,25 @@ class SourceFiles:
             parts = self._relative(name).split("/")
             if "_temporary" in parts:
                 raise AirflowException(f"path: a job is still writing below {str(self.path)!r}: there is _temporary")
-            # A link to a file that is gone is not left out: people may be missing.
-            is_file = info["type"] != "directory" and (info["size"] or info.get("islink"))
-            if is_file and not any(part.startswith((".", "_")) for part in parts):
+            if any(part.startswith((".", "_")) for part in parts):
+                continue
+            if info.get("islink"):
+                info = self._linked(name)
+            if info["type"] == "file" and info["size"]:
                 files[name] = info
         if not files:
             raise FileNotFoundError(f"path: there is no file with content at {str(self.path)!r}")
         return files
+
+    def _linked(self, name: str) -> dict[str, Any]:
+        """Return what the file system says of the file of a link: the listing describes the link."""
+        try:
+            info: dict[str, Any] = self.path.fs.info(name)
+        except FileNotFoundError:
+            raise FileNotFoundError(f"path: there is no such file: {name!r} is a link") from None
+        if info["type"] == "directory" and not self._has_wildcard:
+            raise WarehouseError(f"path: has a link to a folder, whose files are not listed ({name})")
+        return info
 
     def _relative(self, name: str) -> str:
         """Return the path of a file below the folder, or below the last folder before a wildcard."""

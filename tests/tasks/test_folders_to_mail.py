@@ -168,6 +168,9 @@ def test_links(emulator: Emulator, tmp_path: Path) -> None:
     assert imported(emulator) == ["ada", "bob"]
     other.unlink()
     assert "there is no such file" in error_of(lambda: load(f"{tmp_path}/in"))
+    (tmp_path / "in" / "b.csv").unlink()
+    (tmp_path / "in" / "day=1").symlink_to(other.parent)
+    assert "has a link to a folder" in error_of(lambda: load(f"{tmp_path}/in"))
 
 
 def test_columns_that_only_a_later_file_has_need_a_mapping(emulator: Emulator, tmp_path: Path) -> None:
