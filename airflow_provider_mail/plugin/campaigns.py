@@ -284,7 +284,7 @@ class _Matching:
         condition = f" WHERE {' AND '.join(self.conditions)}" if self.conditions else ""
         return [
             f"SELECT {columns} FROM ({part}) AS a{condition}"
-            for part in parts(self.reader, has_states=self.has_state and _has_states(self.reader))
+            for part in parts(self.reader, has_states=self.has_state and has_states(self.reader))
         ]
 
 
@@ -339,18 +339,20 @@ def _escaped(text: str) -> str:
     return "".join(f"!{letter}" if letter in "!%_" else letter for letter in text)
 
 
-def _has_states(reader: Reader) -> bool:
+def has_states(reader: Reader) -> bool:
     return reader.has("campaign_stats") and reader.has("campaigns")
 
 
-def common_tables(reader: Reader, *more: str) -> str:
+def common_tables(reader: Reader, *more: str, among: str = "") -> str:
     """Return the WITH that `parts` needs; empty unless there are statistics and tasks, or more tables.
 
     A name is unique within a team, and statistics belong to a task that was sent. So the state of a campaign with
     statistics is that of a task which was not sent only if no other task of its name and team was. The statistics of a
     connection that names no team, whose team is empty, belong to a task of any team.
+
+    :param among: a condition for the tasks that were sent, which spares a look at all of them.
     """
-    if not _has_states(reader):
+    if not has_states(reader):
         return f"WITH {', '.join(more)}" if more else ""
     tasks = f"FROM {reader['campaigns'].spelled} WHERE gone_at IS NULL AND"
 
@@ -374,7 +376,7 @@ def common_tables(reader: Reader, *more: str) -> str:
         "UNION ALL SELECT mail_conn_id, '', mail_name, MAX(mail_status) FROM unsent "
         f"{without_sent('')} GROUP BY mail_conn_id, mail_name HAVING MIN(team_name) <> '')",
         f"alone AS (SELECT {columns} FROM {reader['campaigns'].spelled} AS c WHERE gone_at IS NULL AND mail_status = 2"
-        f"{_known_alone(reader)} AND {_without_stats(reader)} "
+        f" AND ({among or _known_alone(reader)}) AND {_without_stats(reader)} "
         f"UNION ALL SELECT * FROM not_sent AS c WHERE {_without_stats(reader, with_state)})",
         *more,
     ]
@@ -408,7 +410,7 @@ def _known_alone(reader: Reader) -> str:
 
     def read() -> str:
         if not _has_many(reader):
-            return ""
+            return "1 = 1"
         rows = reader.rows(
             f"SELECT guid FROM {reader['campaigns'].spelled} AS c WHERE gone_at IS NULL AND mail_status = 2 "
             f"AND {_without_stats(reader)} ORDER BY guid",
@@ -416,8 +418,8 @@ def _known_alone(reader: Reader) -> str:
         )
         guids = [str(row["guid"]) for row in rows]
         if len(guids) > MANY_ALONE or not all(_PLAIN.fullmatch(guid) for guid in guids):
-            return ""
-        return f" AND guid IN ({', '.join(map(repr, guids))})" if guids else " AND 1 = 0"
+            return "1 = 1"
+        return f"guid IN ({', '.join(map(repr, guids))})" if guids else "1 = 0"
 
     return _alone.get((reader.identity("campaign_stats"), reader.identity("campaigns")), read)
 

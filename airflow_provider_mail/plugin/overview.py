@@ -306,14 +306,17 @@ def month(reader: Reader, zone: ZoneInfo) -> Sequence[Measure]:
     ]
     cases = " ".join(f"WHEN sent_at < ? THEN {number}" for number in range(len(times) - 1))
     sums = ", ".join(f"SUM({name}) AS {name}" for name in campaigns.COUNTS)
+    is_shown = "{0} >= ? AND {0} < ? OR {0} >= ? AND {0} < ?"
+    ends = [times[0], times[len(starts)], times[len(bounds)], times[-1]]
     weekly = " UNION ALL ".join(
         f"SELECT CASE {cases} END AS week, {', '.join(campaigns.COUNTS)} FROM ({part}) AS a "
-        "WHERE sent_count > 0 AND (sent_at >= ? AND sent_at < ? OR sent_at >= ? AND sent_at < ?)"
+        f"WHERE sent_count > 0 AND ({is_shown.format('sent_at')})"
         for part in parts
     )
+    tables = campaigns.common_tables(reader, among=is_shown.format("send_by_date_time"))
     rows = reader.rows(
-        f"{campaigns.common_tables(reader)} SELECT week, {sums} FROM ({weekly}) AS b GROUP BY week",
-        [*times[1:], times[0], times[len(starts)], times[len(bounds)], times[-1]] * len(parts),
+        f"{tables} SELECT week, {sums} FROM ({weekly}) AS b GROUP BY week",
+        [*(ends if campaigns.has_states(reader) else ()), *[*times[1:], *ends] * len(parts)],
     )
     by_week = {int(row["week"]): Counter({name: int(row[name] or 0) for name in campaigns.COUNTS}) for row in rows}
     before = [by_week.get(number, Counter()) for number in range(len(starts))]

@@ -173,6 +173,15 @@ def test_the_last_thirty_days_beside_the_year_before(visitor: Visitor, empty: Wa
     ]
 
 
+def test_campaigns_without_statistics_count_in_the_thirty_days(visitor: Visitor, empty: Warehouse) -> None:
+    counts = dict.fromkeys(("deliveredCount", "openCount", "clickCount", "hardBounce", "softBounce"), 100)
+    counts |= {"sentCount": 500, "unsentCount": 0, "unsubscribeCount": 0}
+    load_stats(empty, [stats("one", NOW - DAY, 100)], NOW, ACCOUNT)
+    tasks = [task(f"{n} days ago", 2, NOW - n * DAY, mailStats=counts) for n in (2, 29, 31, 200)]
+    load_tasks(empty, [*tasks, task("one", 2, NOW - DAY, mailStats=counts)], NOW)
+    assert "Sent 2,000 " in Page(visitor.get("")).text
+
+
 @pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati", "America/Los_Angeles"])
 def test_thirty_days_begin_where_the_visitor_is(visitor: Visitor, empty: Warehouse, zone: str) -> None:
     visitor.cookies = {**visitor.cookies, "mail_zone": zone}
