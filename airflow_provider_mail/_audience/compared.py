@@ -48,8 +48,8 @@ from airflow_provider_mail.api.flows.audience import (
     digest,
     last_size,
     list_totals,
+    list_versions,
     lists_in_use,
-    modify_dates,
     settled_totals,
 )
 from airflow_provider_mail.api.flows.create_once import create
@@ -222,7 +222,7 @@ class ComparedAudience(Audience):
             values["totals"] = self._totals
             if self._state is not None:
                 # People who join later may make up for a contact that was deleted.
-                values["modified"] = self._state.ledger.modified
+                values["versions"] = self._state.ledger.versions
         if self.mailed:
             values |= self.mailed
             values["memory_at_most"] = self._cap and [self._cap.count, self._cap.seconds]
@@ -297,11 +297,10 @@ class ComparedAudience(Audience):
             if total < least or (self._exact and total > most):
                 known = f"{least:,}" if least == most else f"{least:,} to {most:,}"
                 return f"list {name!r} has {total:,} contacts, and the state {known}"
-        if self._exact and ledger.modified:
-            dates = modify_dates(client, ledger.modified)
-            for name, date in ledger.modified.items():
-                if dates.get(name) != date:
-                    return f"list {name!r} was changed by others, or the state is an older one"
+        versions = list_versions(client, ledger.versions, by_date=self._exact) if ledger.versions else {}
+        for name, version in ledger.versions.items():
+            if versions.get(name) != version:
+                return f"list {name!r} was changed by others, or the state is an older one"
         return ""
 
     def _compare(self) -> Comparison:
@@ -507,7 +506,7 @@ class ComparedAudience(Audience):
             with suppress(Exception):
                 if not self._reason or ACCEPTED in people.marks:
                     self._store(state, removal)
-                    self._store_dates(state)
+                    self._store_versions(state)
                     state.ledger.complete = True
                     state.save()
             raise
@@ -548,6 +547,7 @@ class ComparedAudience(Audience):
             return
         ledger = Ledger(
             settings=self._settings,
+            mail_conn_id=self.task.mail_conn_id,
             mapping=mapping_of(self._plan, self.task.hook.config),
             send_list_name=self.list_name or "",
             full_at=int(time.time()),
@@ -606,7 +606,7 @@ class ComparedAudience(Audience):
                     f"{differs}. Others have changed it, or the service has not added a contact. The next try sends "
                     "everybody, to a new list"
                 )
-            self._store_dates(state)
+        self._store_versions(state)
         ledger.complete = True
         ledger.seen |= self._seen
         ledger.suppressed = self.suppressed_people if self.task.suppress else None
@@ -615,9 +615,9 @@ class ComparedAudience(Audience):
             ledger.recent = [*ledger.recent, sum(self._counts.values())][-RECENT_RUNS:]
         state.save()
 
-    def _store_dates(self, state: AudienceState) -> None:
-        if self._exact:
-            state.ledger.modified = modify_dates(self.task.hook.get_conn(), state.ledger.expected())
+    def _store_versions(self, state: AudienceState) -> None:
+        names = state.ledger.expected()
+        state.ledger.versions = list_versions(self.task.hook.get_conn(), names, by_date=self._exact)
 
     def _settle(self, expected: dict[str, int]) -> str:
         """Wait until the lists have as many contacts as expected; return how they differ, or empty text."""

@@ -129,14 +129,20 @@ def leave_others(state: AudienceState, keys: Collection[bytes]) -> set[bytes]:
     for other, problem in states(state.store, writes=True) if keys else ():
         if other.header.audience_id == state.header.audience_id or not other.header.generation:
             continue
+        if not problem and other.ledger.mapping[0] != state.ledger.mapping[0]:
+            continue
+        # Of another account only members count: whether it is another one is not known.
+        same_account = other.ledger.mail_conn_id == state.ledger.mail_conn_id
         found: dict[int, dict[bytes, int]] = {}
         try:
             if problem:
                 raise DamagedStateError(problem)
             for number, bucket in enumerate(other.buckets()):
                 known = {key: bucket.values[key] for key in places[number] if key in bucket.values}
-                stay |= {key for key, value in known.items() if is_member(value) or is_imported(other.header)}
-                found[number] = known
+                stay |= {key for key, value in known.items() if is_member(value)}
+                found[number] = known if same_account else {}
+            if is_imported(other.header):
+                stay = stay.union(*found.values())
             other.check()
         except DamagedStateError:
             return set(keys)

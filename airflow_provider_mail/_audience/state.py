@@ -60,19 +60,21 @@ class Ledger:
     """What the state knows of the audience as a whole; encrypted and authenticated, as the parts are.
 
     :param settings: what makes a state another one's: see `settings_of`.
-    :param mapping: the service and what its contacts get of a row: see `mapping_of`.
+    :param mail_conn_id: the connection to the service.
+    :param mapping: the service, and what its contacts get of a row: see `mapping_of`.
     :param complete: whether the last run has stored all that it did.
     :param sure: the number of people whose rows the service has accepted.
     :param in_doubt: the number of people who may be on the list.
     :param repel_list_names: the exclusion lists; empty if there is none, or people are on it who must not be.
     :param excluded_on: the number of people who must be on each.
-    :param modified: when the service says that each list was last changed, after the last run.
+    :param versions: what the service says of each list after the last run: see `list_versions`.
     :param suppressed: people whom the user's tables left out. Default: not known.
     :param seen: generation and version of each other audience in the store before the last run.
     """
 
     version: int = VERSION
     settings: str = ""
+    mail_conn_id: str = ""
     mapping: list[str | None] = field(default_factory=list)
     complete: bool = False
     send_list_name: str = ""
@@ -81,7 +83,7 @@ class Ledger:
     repel_list_names: list[str] = field(default_factory=lambda: [""] * EXCLUSION_LISTS)
     excluded_on: list[int] = field(default_factory=lambda: [0] * EXCLUSION_LISTS)
     parts: str = ""
-    modified: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
     full_at: int = 0
     suppressed: int | None = None
     runs: list[tuple[int, str]] = field(default_factory=list)

@@ -137,11 +137,11 @@ class BaseCampaignOperator(BaseMailOperator):
         from airflow_provider_mail.api.flows.audience import check_lists, named_audiences
 
         totals: dict[str, int] = {}
-        modified: dict[str, str] = {}
+        versions: dict[str, str] = {}
         for result in self._audience_results():
             totals.update(result.get("totals") or {})
-            modified.update(result.get("modified") or {})
-        if totals and (problem := check_lists(client, totals, modified)):
+            versions.update(result.get("versions") or {})
+        if totals and (problem := check_lists(client, totals, versions)):
             return (
                 f"audience: {problem}. It was changed after the import: its people are not those of this run. Clear "
                 "the import, then this task"

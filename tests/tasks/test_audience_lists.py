@@ -193,6 +193,19 @@ def test_lists_that_others_have_changed(
     audience.run("ada bob cem", "ada bob cem")
 
 
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_list_that_others_have_made_anew(emulator: Emulator, audience: Audience, clock: Clock, exact: bool) -> None:
+    emulator.change_settings(list_modify_date=False)
+    (name,) = audience.load("ada bob", exact_audience=exact)["send_list_names"]
+    clock.sleep(DAY)
+    post(emulator, "lists/delete", listName=name)
+    post(emulator, "lists/add", listName=name)
+    for person in ("max", "moritz"):
+        _put_on(emulator, name, person)
+    reached = "ada bob" if exact else "ada bob max moritz"
+    audience.run("ada bob", "ada bob", exact_audience=exact, reached=reached)
+
+
 def test_lists_that_others_change_during_a_run(emulator: Emulator, audience: Audience) -> None:
     """The numbers at its end show it; the next try sends everybody."""
     result = audience.load("ada bob")
@@ -271,6 +284,21 @@ def test_values_of_an_audience_with_other_columns(emulator: Emulator, audience: 
         audience.run("ada=old bob", sent)
         clock.sleep(DAY)
         assert ("ada@example.com", "old") in {(contact["email"], contact["name"]) for contact in emulator.contacts()}
+
+
+def test_values_of_an_audience_that_begins_anew(
+    emulator: Emulator, audience: Audience, warehouse: SqlDatabase, clock: Clock
+) -> None:
+    second = other(emulator)
+    for number in range(4):
+        for one in (second, audience):
+            one.load(f"ada=old bob={number}")
+            clock.sleep(DAY)
+    warehouse.execute("DELETE FROM mail_audiences WHERE audience LIKE '%other'")
+    second.load("ada=new bob=3")
+    clock.sleep(DAY)
+    audience.run("ada=old bob=3", "ada")
+    assert {contact["name"] for contact in emulator.contacts()} == {"old", "3"}
 
 
 def test_contacts_of_other_audiences_are_not_deleted(emulator: Emulator, audience: Audience) -> None:

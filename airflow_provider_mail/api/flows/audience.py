@@ -216,11 +216,11 @@ def settled_totals(client: Client, expected: Mapping[str, int]) -> dict[str, int
     return totals
 
 
-def check_lists(client: Client, totals: Mapping[str, int], modified: Mapping[str, str]) -> str:
+def check_lists(client: Client, totals: Mapping[str, int], versions: Mapping[str, str]) -> str:
     """Return how lists differ from what they were at the end of an import; empty if they do not.
 
     :param totals: the number of contacts by name of the list.
-    :param modified: when the service said that each list was changed, of lists whose number may stay the same.
+    :param versions: what `list_versions` said, of lists whose number may stay the same.
     """
     now = list_totals(client, totals)
     changed = [
@@ -228,8 +228,8 @@ def check_lists(client: Client, totals: Mapping[str, int], modified: Mapping[str
         for name, count in totals.items()
         if now[name] != count
     ]
-    dates = {} if changed else modify_dates(client, modified)
-    changed += [f"list {name!r} has other people" for name, date in modified.items() if dates.get(name, date) != date]
+    versions_now = {} if changed else list_versions(client, versions)
+    changed += [f"list {name!r} has other people" for name in versions_now if versions_now[name] != versions[name]]
     return "; ".join(changed)
 
 
@@ -273,12 +273,19 @@ def named_audiences(client: Client, list_names: Collection[str], prefix: str = "
     return ""
 
 
-def modify_dates(client: Client, names: Collection[str]) -> dict[str, str]:
-    """Return when each list was last changed, as the service says; without those of which it does not."""
+def list_versions(client: Client, names: Collection[str], *, by_date: bool = True) -> dict[str, str]:
+    """Return what tells each list from one that has its name later, as far as the service says; without missing ones.
+
+    :param by_date: also from itself with other people.
+    """
     owners = {name.owner for name in map(AudienceList.parse, names) if name is not None}
     found = {record.list_name: record for owner in owners for record in _lists(client, owner)}
     records = (found.get(name) or find_list(client, name) for name in names)
-    return {record.list_name: record.modify_date.isoformat() for record in records if record and record.modify_date}
+    return {
+        record.list_name: f"{record.id}, {record.create_date}, {by_date and record.modify_date}"
+        for record in records
+        if record is not None
+    }
 
 
 def _audience_lists(client: Client, text: str) -> Iterator[AudienceList]:
