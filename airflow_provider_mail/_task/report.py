@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import pickle
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -71,7 +72,7 @@ class ReportRows:
 
         :raises MailValidationError: for an invalid row, naming its number, from 1, and its column.
         """
-        values = [[row[place] for place in self._shown] for row in rows]
+        values = [[_plain(row[place]) for place in self._shown] for row in rows]
         checked = self._checker.check(values, self.count + 1)
         for reject in checked.rejects:
             raise MailValidationError(f"sql: row {reject.row_number}, {reject.field}: {reject.reason}")
@@ -132,7 +133,8 @@ class ReportRows:
         body = "".join(
             "<tr>"
             + "".join(
-                f'<td style="{_CELL.format(side)}">{_shown(text)}</td>' for text, side in zip(row, sides, strict=True)
+                f'<td dir="auto" style="{_CELL.format(side)}">{_shown(text)}</td>'
+                for text, side in zip(row, sides, strict=True)
             )
             + "</tr>"
             for row in rows
@@ -145,6 +147,10 @@ class ReportRows:
             '<table style="border-collapse:collapse;font:14px/1.4 system-ui,sans-serif">'
             f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
         )
+
+
+def _plain(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, dict | list) else value
 
 
 def _shown(text: str | None) -> str:

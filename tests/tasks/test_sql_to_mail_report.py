@@ -77,6 +77,15 @@ def test_fixed_people_share_one_mail_without_a_file(emulator: Emulator, crm: Sql
     assert body["content"].endswith(">and 1,303 more</td></tr></tbody></table>")
 
 
+def test_nested_values_are_json(emulator: Emulator, make_database: Callable[[str, str], SqlDatabase]) -> None:
+    make_database("postgres", "crm")
+    sql = """SELECT 'ada@example.com' AS owner, '{"tags": ["é", null]}'::jsonb AS data, ARRAY['a<b', NULL] AS items"""
+    executed(report(sql=sql))
+    (body,) = bodies(emulator)
+    assert attached(body)[1:] == [['{"tags": ["é", null]}', '["a<b", null]']]
+    assert ">[&quot;a&lt;b&quot;, null]</td>" in body["content"]
+
+
 def test_no_row_no_mail(run: Run, emulator: Emulator, crm: SqlDatabase) -> None:
     sales(crm)
     assert run(report).state == "skipped"
