@@ -104,3 +104,48 @@ def test_people_with_a_key_each_take_few_statements(native: Warehouse, monkeypat
     assert [verdict for verdict, _ in reserve(memory, [(PEOPLE[0], "t/1")], task="t")[1]] == ["new"], (
         "not each with each"
     )
+
+
+@pytest.mark.parametrize("name", ["memory", "memory_requests"])
+def test_of_two_tables_one_is_lost_or_older(native: Warehouse, name: str) -> None:
+    memory = memory_in(native)
+    memory.create()
+    numbers = {reserve(memory, [("a", "k")], task="t")[0]}
+    backup = native.query(f"SELECT * FROM {name}")
+    numbers.add(reserve(memory, [("b", "k")], task="t")[0])
+    newest = native.query(f"SELECT * FROM {name}")
+
+    def restore(rows: list[tuple[Any, ...]]) -> None:
+        native.execute(f"DELETE FROM {name}")
+        for row in rows:
+            native.execute(f"INSERT INTO {name} VALUES {tuple(row)}")
+
+    for rows, words in (([], "lacks its first row"), (backup, "is older than when a task last wrote it")):
+        restore(rows)
+        with pytest.raises(MailConfigError, match=words):
+            memory.check()
+    restore(newest)
+    memory.check()
+    restore(backup)
+    memory.create()
+    memory.check()
+    assert verdicts(memory, "a", task="u") == ["already"]
+    assert reserve(memory, [("c", "k")], task="t")[0] not in numbers, "a number is used once"
+    native.execute(f"DROP TABLE {name}")
+    with pytest.raises(MailConfigError, match="does not exist"):
+        memory.check()
+
+
+def test_people_of_a_request_that_was_not_begun_are_free(native: Warehouse) -> None:
+    """Whoever mails one of them takes the request away."""
+    memory = memory_in(native)
+    memory.create()
+    groups = [[(f"p{number}", "k") for number in range(place, place + 2)] for place in (0, 2, 4)]
+    begun, second, third = (number for number, _ in memory.reserve(groups, task="t"))
+    assert [len(memory.of(f"p{number}")) for number in (0, 2, 4)] == [1, 0, 0]
+    assert verdicts(memory, "p0", "p2", "p5", key="x", cap=Cap(1, 100), task="u") == ["capped", "new", "new"]
+    assert verdicts(memory, "p3", "p1", task="u") == ["new", "already"]
+    assert not memory.begin([second, third], [(begun, "sent", None)])
+    assert [verdicts(memory, f"p{number}", cap=Cap(1, 100))[0] for number in (1, 2, 3, 4, 5)] == [
+        "sent", "capped", "already", "new", "capped",
+    ]  # fmt: skip
