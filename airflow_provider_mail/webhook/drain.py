@@ -29,7 +29,7 @@ from airflow_provider_mail.warehouse.database import (
     load,
     stream_rows,
 )
-from airflow_provider_mail.warehouse.errors import UnstorableError, WarehouseError
+from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.request import OneOf
 from airflow_provider_mail.warehouse.rows import batched, decoded, json_text
 from airflow_provider_mail.warehouse.table import Table, TaskRun
@@ -120,21 +120,13 @@ class EventTables:
     def _load(self, table: Table, name: str, source: Source) -> LoadResult:
         return load(self.hook, LoadRequest(table, TableName.parse(name), source, task_run=self.task_run))
 
-    def store(
-        self, rows: Sequence[Row], letters: list[DeadLetter], reject: Callable[[DeadLetter], None] | None = None
-    ) -> Drained:
+    def store(self, rows: Sequence[Row], letters: list[DeadLetter]) -> Drained:
         """Store events, then dead letters. What is stored already stays as it is.
 
         :param rows: rows of `EVENTS`.
         :param letters: receives the events that have the identity of a stored one, and other fields.
-        :param reject: receives the events that the table cannot store. Default: they become dead letters.
         """
-        add = reject or letters.append
-
-        def on_unstorable(row: Sequence[Any], _: UnstorableError) -> None:
-            add(_letter_of(row, Reason.DATABASE))
-
-        loaded = self._load(EVENTS, self.events, Source(iter(rows), on_unstorable))
+        loaded = self._load(EVENTS, self.events, Source(iter(rows)))
         drained = Drained(events=(loaded.inserted or 0) + (loaded.unchanged or 0))
         for code, count in (loaded.inserted_by or {}).items():
             drained.stored[code if code in _CODES else OTHER] += count
@@ -190,7 +182,7 @@ def drain(
                 return total
             batch = batches.popleft()
             rows, letters = batch.events.result()
-            total += tables.store(rows, letters, None if dead_letters else _fail)
+            total += tables.store(rows, letters)
             inbox.finish(batch.connection, [push.id for push in batch.pushes], datetime.now(UTC))
             total.pushes += len(batch.pushes)
             unused.append(batch.connection)
@@ -223,11 +215,6 @@ def _fail(letter: DeadLetter) -> None:
     raise UnreadableEventError(f"{position}: {letter.reason.value}; it stays in the inbox")
 
 
-def _letter_of(row: Sequence[Any], reason: Reason) -> DeadLetter:
-    received_at, push_id, index = row[_RAW + 1 :]
-    return DeadLetter(Origin(row[0], received_at, push_id), index, reason, json_text(row[_RAW]))
-
-
 _COLUMNS = ("letter_id", "mail_conn_id", "received_at", "push_id", "push_index", "raw", "reason")
 _PAGE = 500
 """Letters in memory at once."""
@@ -256,14 +243,14 @@ def replay(hook: DbApiHook, table: str, dead_letters_table: str) -> Replayed:
     while page := stored.page(_COLUMNS, "letter_id", last, _PAGE):
         rows: list[Row] = []
         read: dict[str, str] = {}
-        again: list[DeadLetter] = []
+        conflicts: list[DeadLetter] = []
         for letter_id, conn_id, received_at, push_id, index, raw, reason in page:
             if reason != Reason.CONFLICT:  # which can be read, and would be left out again
                 with suppress(UnreadableError):
                     rows.append(read_event(raw, Origin(conn_id, received_at, push_id), index))
                     read[letter_id] = conn_id
-        result.stored += tables.store(rows, again).stored.total()
-        for letter in again:
+        result.stored += tables.store(rows, conflicts).stored.total()
+        for letter in conflicts:
             read.pop(letter.letter_id, None)
         result.read += stored.delete([{"mail_conn_id": conn_id, "letter_id": id} for id, conn_id in read.items()])
         last = page[-1][0]
@@ -310,7 +297,8 @@ def _conflicts(stored: StoredTable, rows: Sequence[Row], existing: Collection[Ro
         stored_raw = {(conn_id, event_id): decoded(raw) for conn_id, event_id, raw in found}
         for row in part:
             if row[:2] in stored_raw and _differs(stored_raw[row[:2]], row[_RAW]):
-                yield _letter_of(row, Reason.CONFLICT)
+                received_at, push_id, index = row[_RAW + 1 :]
+                yield DeadLetter(Origin(row[0], received_at, push_id), index, Reason.CONFLICT, json_text(row[_RAW]))
 
 
 def _differs(stored: Any, event: Any) -> bool:

@@ -50,7 +50,6 @@ class Reason(StrEnum):
     TRIGGERED = "TriggeredDateTimeV2 is not a date and time"
     SUBMITTED = "SubmitDateTimeV2 is not a date and time"
     TEXT = "a field holds what not every database can store: NUL, half a surrogate pair, NaN or infinity"
-    DATABASE = "the database cannot store it"
     CONFLICT = "an event with the same identity and other fields was stored before"
     OTHER = "other"
 
