@@ -376,7 +376,10 @@ def test_two_tasks_of_one_name_are_two_campaigns(visitor: Visitor, empty: Wareho
     sending = Page(visitor.get("campaigns", state="sending")).text
     assert ("From Blue" in sending, "From Red" in sending) == (True, False)
     # Sent by both: each has its own statistics; without statistics, a name without a team is none of them.
-    empty.execute("UPDATE mail_campaigns SET mail_status = 2")
+    empty.execute("UPDATE mail_campaigns SET mail_status = 2", "UPDATE mail_campaign_stats SET team_name = ''")
+    for path in ("campaigns", f"campaign?account={ACCOUNT}&name=spring"):
+        assert "From" not in re.sub("From <input", "", visitor.get(path)), "statistics without a team may be of either"
+    empty.execute("UPDATE mail_campaign_stats SET team_name = 'Red'")
     load_stats(empty, [stats("spring", FIRST_SENDING, 700)], FIRST_SENDING, ACCOUNT)
     empty.execute("UPDATE mail_campaign_stats SET team_name = 'Blue' WHERE team_name = ''")
     for of, opened in (("Red", "30.0 %"), ("Blue", "70.0 %")):
