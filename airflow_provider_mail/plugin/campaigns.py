@@ -161,7 +161,7 @@ def search(reader: Reader, wanted: Filter, zone: ZoneInfo) -> Matches:
     if wanted.is_narrow:
         sums = stored[0] if stored else matching.sums()
     else:
-        sums = _sums.get(reader.identity("campaigns"), matching.sums) if _has_many(reader) else matching.sums()
+        sums = _sums.get(reader.name("campaigns"), matching.sums) if _has_many(reader) else matching.sums()
     total = int(sums["total"])
     table = Grid(
         "campaigns",
@@ -421,7 +421,7 @@ def _known_alone(reader: Reader) -> str:
             return "1 = 1"
         return f"guid IN ({', '.join(map(repr, guids))})" if guids else "1 = 0"
 
-    return _alone.get((reader.identity("campaign_stats"), reader.identity("campaigns")), read)
+    return _alone.get(reader.name("campaigns"), read)
 
 
 _PLAIN = re.compile(r"[A-Za-z0-9-]+", re.ASCII)
@@ -502,7 +502,7 @@ def task_loads(reader: Reader) -> Sequence[Row]:
         "SELECT mail_conn_id, MAX(observed_at) AS observed_at, COUNT(*) AS total "
         f"FROM {reader['campaigns'].spelled} GROUP BY mail_conn_id ORDER BY mail_conn_id"
     )
-    return _loads.get(reader.identity("campaigns"), lambda: reader.rows(statement))
+    return _loads.get(reader.name("campaigns"), lambda: reader.rows(statement))
 
 
 def lists(reader: Reader) -> Sequence[str]:
@@ -519,4 +519,4 @@ def lists(reader: Reader) -> Sequence[str]:
         rows = reader.rows(statement, limit=SHOWN_LISTS)
         return sorted({str(name) for row in rows for name in decoded(row["lists"]) or ()}, key=str.casefold)
 
-    return _lists.get(reader.identity("campaigns"), read)
+    return _lists.get(reader.name("campaigns"), read)

@@ -46,7 +46,7 @@ _lists: TtlCache[Lists] = TtlCache()
 
 def get(reader: Reader) -> Lists:
     """Return the lists, as they were at most ten minutes ago, since this reads the whole table."""
-    return _lists.get(reader.identity("contacts"), lambda: _count(reader))
+    return _lists.get(reader.name("contacts"), lambda: _count(reader))
 
 
 def _count(reader: Reader) -> Lists:

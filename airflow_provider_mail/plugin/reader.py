@@ -64,7 +64,7 @@ MISSING_SECONDS = 2.0
 BESIDE = ("snapshots", "loads")
 """Tables that are in the schema of the campaign statistics, unless their names have a schema."""
 
-_found: dict[tuple[str, str], tuple[float, TableName | None]] = {}
+_found: dict[str, tuple[float, TableName | None]] = {}
 """Until when a table counts as existing with its schema, or as missing."""
 
 
@@ -119,22 +119,18 @@ class Reader:
         """
         if what not in self._tables:
             return False
-        key, declared = self.identity(what), TABLES[what]
-        until, located = _found.get(key, (float("-inf"), None))
+        name, declared = self._names[what], TABLES[what]
+        until, located = _found.get(name, (float("-inf"), None))
         if time.monotonic() >= until:
-            name = self._names[what]
             with self._errors():
                 located = self["campaign_stats"].beside(name) if what in BESIDE else TableName.parse(name)
                 columns = StoredTable(self._hook, declared, located).existing_columns()
             if not columns >= {*declared.key, *filter(None, [declared.gone])}:
                 located = None
-            _found[key] = time.monotonic() + (KNOWN_SECONDS if located else MISSING_SECONDS), located
+            _found[name] = time.monotonic() + (KNOWN_SECONDS if located else MISSING_SECONDS), located
         if located:
             self._tables[what] = StoredTable(self._hook, declared, located)
         return bool(located)
-
-    def identity(self, what: str) -> tuple[str, str]:
-        return self._hook.get_conn_id(), self._names[what]
 
     def __getitem__(self, what: str) -> StoredTable:
         return self._tables[what]

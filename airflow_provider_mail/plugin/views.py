@@ -212,7 +212,7 @@ _events: TtlCache[Events] = TtlCache()
 
 
 def events(reader: Reader) -> Events:
-    return _events.get(reader.identity("events"), lambda: _count(reader))
+    return _events.get(reader.name("events"), lambda: _count(reader))
 
 
 def _count(reader: Reader) -> Events:
