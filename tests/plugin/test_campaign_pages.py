@@ -197,7 +197,7 @@ def test_campaigns_side_by_side(visitor: Visitor, filled: Warehouse) -> None:
 
 
 def test_a_csv_computes_nothing(visitor: Visitor, empty: Warehouse) -> None:
-    formulas = ["=1+1", "+1", "-1", "@SUM(1)", "\t=1"]
+    formulas = ["=1+1", "+1", "-1", "@SUM(1)", "\t=1", "=HYPERLINK(A1,that is longer than a name)"]
     load_stats(empty, [stats(name, FIRST_SENDING, 1) for name in formulas], FIRST_SENDING, ACCOUNT)
     response = visitor.response("campaigns?csv=campaigns")
     assert {row[0] for row in csv.reader(response.text.splitlines()[1:])} == {f"'{name}" for name in formulas}
