@@ -176,14 +176,11 @@ class GroupCommit:
 
     async def _write(self, pushes: Sequence[Push]) -> bool:
         """Write a group in one transaction; return whether the database confirmed it."""
-        is_open = self._writer is not None
         try:
             async with asyncio.timeout(WRITE_SECONDS):
                 try:
                     await self._attempt(pushes)
                 except Exception:
-                    if not is_open:
-                        raise
                     # The server may have closed the connection while it was idle. Pushes that it stored nevertheless
                     # are stored twice, as if the service had sent them again.
                     await self._attempt(pushes)

@@ -10,6 +10,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
+import httpx
+
 from airflow_provider_mail.api.errors import MailConfigError, MailConflictError
 from airflow_provider_mail.warehouse.dialects.inbox import qualified
 from airflow_provider_mail.warehouse.errors import WarehouseError, safe_message
@@ -64,7 +66,7 @@ class TokenOwner(NamedTuple):
     @classmethod
     def of(cls, mail_conn_id: str, config: ClientConfig) -> TokenOwner:
         credentials = "\x00".join(config.credentials().values())
-        return cls(mail_conn_id, urlsplit(config.base_url).netloc.lower(), token_digest(credentials)[:32])
+        return cls(mail_conn_id, httpx.URL(config.base_url).netloc.decode(), token_digest(credentials)[:32])
 
 
 _IS_OWNERS = "mail_conn_id = {mark} AND service_host = {mark} AND account = {mark}"

@@ -62,7 +62,7 @@ Test = Callable[[GroupCommit], Awaitable[None]]
 
 
 def run(inbox: HeldInbox, test: Test, *, max_pending: int = 10) -> None:
-    """Run a test with a group commit, which has forgotten all bytes at the end."""
+    """Run a test with a group commit, which has neither kept bytes at the end nor given back too many."""
 
     async def all_of_it() -> None:
         group = GroupCommit(inbox, max_pending=max_pending)  # type: ignore[arg-type]
@@ -70,6 +70,8 @@ def run(inbox: HeldInbox, test: Test, *, max_pending: int = 10) -> None:
         with group.room() as one, group.room() as other:
             one(1)
             other(max_pending - 1)
+            with pytest.raises(Overloaded):
+                one(1)
         inbox.go.release(len(EVERY))
         await group.close()
 

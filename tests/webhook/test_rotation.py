@@ -264,6 +264,16 @@ def tokens_owner(emulator: Emulator, key: str) -> TokenOwner:
     return TokenOwner.of("mail_default", ClientConfig(base_url=emulator.base_url, api_key=SecretStr(key)))
 
 
+@pytest.mark.parametrize("url", ["https://API.example.com:443/", "https://münchen.de", "http://localhost:80"])
+def test_a_service_is_the_same_in_every_spelling_of_its_url(url: str) -> None:
+    same = {"https://münchen.de": "https://xn--mnchen-3ya.de", "http://localhost:80": "http://localhost"}
+    owners = {
+        TokenOwner.of("mail_default", ClientConfig(base_url=each, api_key=SecretStr("key")))
+        for each in (url, same.get(url, "https://api.example.com"))
+    }
+    assert len(owners) == 1
+
+
 def test_a_token_ends_after_the_api_key_was_changed(
     emulator: Emulator, rotate: Rotate, tokens: Tokens, client: MailClient
 ) -> None:
