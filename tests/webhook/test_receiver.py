@@ -18,7 +18,7 @@ from starlette.testclient import TestClient, WebSocketDisconnect
 from airflow_provider_mail.webhook import commits, health
 from airflow_provider_mail.webhook.app import BODY_SECONDS, ReceiverApp
 from airflow_provider_mail.webhook.inbox import Inbox
-from airflow_provider_mail.webhook.tokens import TokenOwner, Tokens, new_token
+from airflow_provider_mail.webhook.tokens import TokenOwner, Tokens, new_token, token_digest
 from tests.support.clock import StillClock
 from tests.support.receiver import HEADERS
 from tests.support.statsd import StatsdServer
@@ -74,7 +74,15 @@ def test_a_push_belongs_to_the_owner_of_its_token(ready: Inbox) -> None:
     with receiver(ready) as sender:
         for token in (TOKEN, *others):
             assert sender.request("POST", f"/{token}", b"[]").status_code == 200
-    assert [push.mail_conn_id for push in stored(ready)] == ["mail_default", "other_0", "other_1"]
+        assert [push.mail_conn_id for push in stored(ready)] == ["mail_default", "other_0", "other_1"]
+
+
+@whatever_the_database
+def test_a_digest_is_compared_to_its_last_digit(ready: Inbox) -> None:
+    digest = token_digest(stranger := new_token())
+    execute(ready, f"UPDATE mail_inbox_tokens SET digest = '{digest[:-1]}{'1' if digest[-1] == '0' else '0'}'")
+    with receiver(ready) as sender:
+        assert sender.request("POST", f"/{stranger}", b"[]").status_code == 404
 
 
 @whatever_the_database
