@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from airflow_provider_mail.warehouse import database
 from mail_emulator import Emulator
-from tests.machines import sixty_answers
 from tests.machines.sixty_days import Account, World, live
 from tests.support.clock import Clock
 from tests.warehouse.conftest import Warehouse, make_warehouse, warehouse_database, warehouse_maria  # noqa: F401
-from tests.warehouse.test_questions import DATABASES, SESSION
 
 
 def run(
@@ -38,13 +34,6 @@ def run(
         fields = {"conn_type": "mail", "host": service.base_url, "password": service.api_key}
         value = json.dumps({**fields, "extra": {"team_name": team}})
         monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", value)
-
-    def ask(question: str, statement: str) -> list[tuple[Any, ...]]:
-        with closing(warehouse.hook.get_conn()) as connection, closing(connection.cursor()) as cursor:
-            for setting in SESSION.get(warehouse.kind, []):
-                cursor.execute(setting)
-            cursor.execute(statement)
-            return list(cursor.fetchall())
 
     with Emulator() as first, Emulator() as second, Emulator() as third:
         accounts = [Account("mail_default", "", first), Account("mail_default", "Shop", second),
@@ -67,8 +56,6 @@ def run(
 
             with lake.client:
                 live(world, days, beside, halfway)
-        world.load_events()
-        world.answers = sixty_answers.check(world, ask, DATABASES[warehouse.kind])
     return world
 
 

@@ -19,8 +19,8 @@ from airflow_provider_mail.transfers.events_to_sql import MailEventsToSqlOperato
 from airflow_provider_mail.webhook.inbox import Inbox
 from docs import dbt
 from mail_emulator import Emulator
-from tests.machines.sixty_answers import Answers, check, differences
 from tests.machines.sixty_days import World
+from tests.machines.sixty_marts import Marts, differences
 from tests.machines.test_sixty_days import run as sixty_days
 from tests.support.clock import Clock
 from tests.support.env import ROOT
@@ -194,7 +194,7 @@ def sql(question: str, project: Project) -> str:
 def test_the_models_are_right_after_days_of_all_that_goes_wrong(
     project: Project, clock: Clock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Every question and every mart, built twice on the way, equals what is calculated by hand."""
+    """Every mart, built twice on the way, equals what is calculated by hand, and every question that of the page."""
     kind = "postgres" if isinstance(project.database.hook, PostgresHook) else "duckdb"
     warehouse = Warehouse({"postgres": "psycopg3"}.get(kind, kind), project.database.hook)
 
@@ -205,10 +205,9 @@ def test_the_models_are_right_after_days_of_all_that_goes_wrong(
     days = int(os.environ.get("MAIL_TEST_DAYS", "12"))
     world = sixty_days(warehouse, clock, monkeypatch, tmp_path, days, seed=2, halfway=build)
     build(world)
-    check(
-        world, lambda question, statement: project.database.query(f"SELECT * FROM mail_{question}"), kind, curves=False
-    )
-    by_hand = Answers(world)
+    for question in {*questions()} - {"open_curve"}:
+        assert project.rows(f"SELECT * FROM mail_{question}") == project.rows(sql(question, project)), question
+    by_hand = Marts(world)
     key = "mail_conn_id, team_name, mail_name, mail_send_date"
     counts = "open_count, click_count, bounce_count, unsubscribe_count"
     for table, columns, expected in (

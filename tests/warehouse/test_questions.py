@@ -105,7 +105,8 @@ TASKS = """
     mail_default january      4 MailList Marketing Earlier
     mail_default sunday       2 ABTest   Marketing Hello
     mail_default monday       2 MailList Support   Hello
-    mail_default nine         2 MailList Marketing -
+    mail_default nine         2 MailList Marketing Nines
+    mail_default nine-too     2 MailList Marketing Nines
     mail_default five         2 MailList Marketing Few
     mail_default spring-sale  2 MailList Marketing Spring
     mail_default spring-sale  2 MailList Marketing Deleted
@@ -126,15 +127,16 @@ LISTS = {
     ("mail_default", "", "news"): ("abcdef", "cdefgh"),
     ("mail_default", "", "vip"): ("fgx", "fgx"),
     ("mail_default", "", "west"): ("a", "hx"),
-    ("mail_default", "Support", "vip"): ("abc", "c"),
+    ("mail_default", "Support", "all"): ("f", "f"),
+    ("mail_default", "Support", "vip"): ("abc", "bcf", "cf"),
     ("mail_shop", "", "news"): ("", "gh"),
 }
-"""Contacts of lists, each a letter, at two times."""
-LISTS_READ = moment("2026-03-14T06:00:00"), moment("2026-03-14T07:00:00")
+"""Contacts of lists, each a letter, at two times or three."""
+LISTS_READ = [moment(f"2026-03-14T0{hour}:00:00") for hour in (6, 7, 8)]
 CREATED = {"c": "2025-12-31T23:59:59Z", "d": "2026-01-01T00:00:00Z", "e": "2026-01-31T23:30:00Z", "f": None}
 EVENTS_OF = """
     spring-sale Delivered 1 ann bob cid dan eve 195*
-    spring-sale SpamReport 2 bob
+    spring-sale SpamReport 2 bob dan
     spring-sale Unsubscribed 2 bob cid
     tiny Delivered 1 fay gus
     tiny Unsubscribed 2 fay
@@ -189,7 +191,8 @@ def load_all(warehouse: Warehouse) -> None:
         account, name, status, kind, team, subject = line.split()
         fields = {"guid": str(number), "mailName": name, "mailStatus": int(status), "taskType": kind, "teamName": team}
         task = Campaign.model_validate({**fields, "subject": None if subject == "-" else subject})
-        tasks.append(campaign_row(task, mail_conn_id=account, observed_at=LAST_READ["mail_shop"]))
+        seen = LAST_READ["mail_shop"] - (DAY if subject == "Deleted" else 0 * DAY)
+        tasks.append(campaign_row(task, mail_conn_id=account, observed_at=seen))
     warehouse.load(CAMPAIGNS, tasks, "mail_campaigns")
     warehouse.execute(
         "UPDATE mail_campaign_stats SET gone_at = observed_at WHERE mail_name = 'recalled'",
@@ -207,7 +210,7 @@ def load_all(warehouse: Warehouse) -> None:
 
     for (account, team, name), readings in LISTS.items():
         of_list = {"mail_conn_id": account, "team_name": team, "list_name": name}
-        for at, contacts in zip(LISTS_READ, readings, strict=True):
+        for at, contacts in zip(LISTS_READ, readings, strict=False):
             fields = [{"id": one, "createDate": CREATED.get(one, "2025-06-15T08:00:00Z")} for one in contacts]
             entries = [Contact.model_validate({**one, "properties": {}, "email": "a@x.com"}) for one in fields]
             rows = [contact_row(one, **of_list, observed_at=at) for one in entries]
@@ -247,7 +250,8 @@ EXPECTED = {
         mail_campaign_stats_snapshots mail_default '' '' 2026-03-14 06:00:00;
         mail_contacts mail_default '' news 2026-03-14 07:00:00; mail_contacts mail_default '' vip 2026-03-14 07:00:00;
         mail_contacts mail_default '' west 2026-03-14 07:00:00;
-        mail_contacts mail_default Support vip 2026-03-14 07:00:00; mail_contacts mail_shop '' news 2026-03-14 07:00:00;
+        mail_contacts mail_default Support all 2026-03-14 07:00:00; mail_contacts mail_shop '' news 2026-03-14 07:00:00;
+        mail_contacts mail_default Support vip 2026-03-14 08:00:00;
         mail_campaign_stats mail_shop Shop '' 2026-03-14 20:00:00;
         mail_transactional_stats mail_default '' '' 2026-03-15 20:00:00;
         mail_transactional_stats mail_shop '' '' 2026-03-15 20:00:00""",
@@ -255,14 +259,18 @@ EXPECTED = {
         mail_default '' 7 news news 2026-03-14 07:00:00 6 2 2 33.33 list;
         mail_default '' 7 vip vip 2026-03-14 07:00:00 3 0 0 0 list;
         mail_default '' 7 west west 2026-03-14 07:00:00 2 2 1 100 list;
-        mail_default Support 7 vip vip 2026-03-14 07:00:00 1 0 2 66.67 list;
+        mail_default Support 7 all all 2026-03-14 07:00:00 1 0 0 0 list;
+        mail_default Support 7 vip vip 2026-03-14 07:00:00 3 1 1 33.33 list;
+        mail_default Support 7 vip vip 2026-03-14 08:00:00 2 0 1 33.33 list;
         mail_shop '' 7 news news 2026-03-14 07:00:00 2 2 0 - list""",
     "list_growth": """mail_conn_id team_name list_name created_month contacts contacts_so_far:
         mail_default '' news 2025-06 2 2; mail_default '' news 2025-12 1 3; mail_default '' news 2026-01 2 5;
         mail_default '' news unknown 1 6; mail_default '' vip 2025-06 2 2; mail_default '' vip unknown 1 3;
-        mail_default '' west 2025-06 2 2; mail_default Support vip 2025-12 1 1; mail_shop '' news 2025-06 2 2""",
+        mail_default '' west 2025-06 2 2; mail_default Support all unknown 1 1;
+        mail_default Support vip 2025-12 1 1; mail_default Support vip unknown 1 2; mail_shop '' news 2025-06 2 2""",
     "list_overlap": """mail_conn_id team_name one_list other_list in_both_lists percent_of_one percent_of_other:
-        mail_default '' news vip 2 33.33 66.67; mail_default '' news west 1 16.67 50;
+        mail_default '' news vip 2 33.33 66.67; mail_default Support all vip 1 100 50;
+        mail_default '' news west 1 16.67 50;
         mail_default '' vip west 1 33.33 50""",
     "open_curve": """team_name mail_send_date observed_day sent_count open_count new_opens open_rate percent_of_opens:
         '' 2025-03-01 08:00:00 2026-03-06 9000 4000 - 44.44 95.24;
@@ -283,7 +291,7 @@ EXPECTED = {
         mail_default 7 23 2 2000 27.5 4.5; mail_shop 7 22 1 3000 30 2.67""",
     "spam_reports": """mail_conn_id mail_name delivered spam_reports
         unsubscribed spam_reports_per_1000 unsubscribed_per_1000:
-        mail_default spring-sale 200 1 2 5 10""",
+        mail_default spring-sale 200 2 2 10 10""",
     "still_moving": """mail_conn_id team_name mail_name mail_send_date day_before last_day
         new_opens new_clicks new_bounces new_unsubscribes:
         mail_default '' spring-sale 2026-03-08 08:00:00 2026-03-12 2026-03-14 600 520 117 6;
@@ -293,10 +301,11 @@ EXPECTED = {
         mail_default '' left 2026-03-11 12:00:00 2026-03-12 2026-03-14 0 0 0 1;
         mail_default '' soft 2026-03-11 12:00:00 2026-03-12 2026-03-14 0 0 1 0""",
     "subject_lines": """mail_conn_id subject campaigns sent open_rate click_rate:
-        mail_default Hello 1 1000 40 9; mail_default Spring 1 9000 33.33 6.67; mail_shop Spring 1 7000 20 5;
+        mail_default Hello 1 1000 40 9; mail_default Spring 1 9000 33.33 6.67; mail_default Nines 2 1200 25 7.5;
+        mail_shop Spring 1 7000 20 5;
         mail_default Winter 2 2000 20 4""",
     "suppressed": """mail_conn_id reason addresses:
-        mail_default bounced 2; mail_default dropped 1; mail_default spam report 1; mail_default unsubscribed 2""",
+        mail_default bounced 2; mail_default dropped 1; mail_default spam report 2; mail_default unsubscribed 2""",
     "transactional_days": f"""mail_conn_id team_name stats_date state sent_count unsent_count
         soft_bounces soft_bounce_rate:
         mail_default '' 2026-03-15 none sent 0 1 3 -; mail_default '' 2026-03-14 sent 200 1 3 1.5;
