@@ -162,11 +162,11 @@ def test_after_an_overload_there_is_room_again(ready: Inbox) -> None:
 
 @whatever_the_database
 def test_a_body_that_does_not_end_is_not_stored(ready: Inbox, still_clock: StillClock) -> None:
-    async def chunks(count: int) -> AsyncIterator[bytes]:
-        yield b"["
-        for _ in range(count):
-            yield b" " * 2**20
-        yield b"]"
+    async def chunks(size: int) -> AsyncIterator[bytes]:
+        rest = b"[" + b" " * (size - 2) + b"]"
+        while rest:
+            yield rest[: 2**20]
+            rest = rest[2**20 :]
 
     async def cut_off() -> Any:
         return {"type": "http.disconnect"}
@@ -194,7 +194,7 @@ def test_a_body_that_does_not_end_is_not_stored(ready: Inbox, still_clock: Still
         return int(sent[0]["status"])
 
     with receiver(ready) as sender:
-        assert [sender.push(chunks(count)) for count in (9, 1)] == [413, 200]
+        assert [sender.push(chunks(2**23 + more)) for more in (2**20, 1, 0)] == [413, 413, 200]
         assert [sender.runner.run(status_of(sender.app, then)) for then in (cut_off, hang)] == [400, 400]
     assert len(stored(ready)) == 1
 
