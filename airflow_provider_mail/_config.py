@@ -51,8 +51,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
         example="warehouse",
     ),
     "inbox_table": _option(
-        "The table of received pushes, optionally with its schema. The digests of the tokens are in a "
-        "second table, whose name ends with ``_tokens``.",
+        "The table of received pushes, optionally with its schema.",
         default="mail_inbox",
         example="mail.inbox",
     ),
