@@ -482,7 +482,7 @@ ARGUMENTS: dict[str, Rule] = {
     **dict.fromkeys(("sender_name", "subject", "template_subject"), text("Line", check=any_text, empty_is_valid=True)),
     "language_code": text("LanguageCode"),
     "file_name": text("FileName", none_is_valid=True),
-    "once_per": text("MailName"),
+    "once_per": text("MailName", empty_is_none=False),
     "at_most": Rule(_at_most),
     "mail_name": text("MailName", empty_is_none=False),
     "phone_number": text("PhoneNumber"),

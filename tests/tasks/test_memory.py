@@ -53,6 +53,11 @@ def test_nobody_gets_a_key_twice_whatever_task_or_run_sends_it(emulator: Emulato
     assert (key, state) == ("welcome-1", "sent")
 
 
+def test_an_empty_key_is_none_that_was_forgotten() -> None:
+    with pytest.raises(ValueError, match="once_per: is empty"):
+        batch(messages=letters(1), once_per="")
+
+
 def test_without_a_key_a_run_mails_once_also_when_its_messages_change(emulator: Emulator, memory: Memory) -> None:
     emulator.faults.add("code_before", SENDS, skip=1, code=403)
     tries = Tries(has_store=False)
