@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from airflow_provider_mail._audience.rows import BUCKETS
 from airflow_provider_mail._audience.sealing import AudienceKey
 from airflow_provider_mail._audience.store import Header, StateChangedError, StateStore, StoredPart
+from airflow_provider_mail._task.storage import Spool
 from airflow_provider_mail.version_compat import AirflowException
 
 if TYPE_CHECKING:
@@ -313,14 +314,13 @@ class AudienceState:
         """
         if not self.writes:
             return
-        parts: list[StoredPart] = []
         replaced: list[int] = []
         # Other audiences see by the number which parts are new.
         part = self.header.version + 1
         generation, tags, is_new = self.header.generation, [*map(dict, self._tags)], ledger is not None
         if ledger is not None:
             generation, tags, self.ledger = token_hex(8), _no_tags(), ledger
-        with closing(self.buckets()) as buckets:
+        with closing(Spool[StoredPart]()) as parts, closing(self.buckets()) as buckets:
             stored = enumerate(buckets)
             for number, keys, befores, values, times in changes:
                 self.ledger.count([] if is_new else befores, -1)
@@ -337,9 +337,10 @@ class AudienceState:
                 if keys:
                     sealed = self.key.seal(_packed(keys, values, times), _place(generation, number, part))
                     tags[number][part] = sealed[-TAG_LENGTH:], len(sealed)
-                    parts.append((number, part, sealed))
-        self._tags = tags
-        self._store(parts=parts, replaced=replaced, generation=generation)
+                    parts.add((number, part, sealed))
+            buckets.close()
+            self._tags = tags
+            self._store(parts=parts, replaced=replaced, generation=generation)
 
     def save(self) -> None:
         """Store the ledger."""

@@ -93,12 +93,13 @@ class StateStore:
     ) -> Header:
         """Change the row of an audience and its parts, in one transaction.
 
-        :param parts: new parts, of the new generation if that changes; then those of the old one are deleted.
+        :param parts: new parts, of the new generation if that changes; then those of the old one are deleted. They may
+            be read several times.
         :param replaced: the buckets whose earlier parts are deleted.
         :raises StateChangedError: when another run has changed it.
         """
         values |= {"version": header.version + 1, "updated_at": int(time.time())}
-        changed, parts = replace(header, **values), list(parts)
+        changed = replace(header, **values)
 
         def work(execute: Callable[[str, Sequence[Any]], int]) -> bool:
             mark, column = self._hook.placeholder, self._audiences.column

@@ -79,7 +79,8 @@ class MailCreateCampaignOperator(MailLineage, SendGuardMixin, WaitingMixin, Base
     :param on_old_run: what the task does then: ``fail``, or ``skip``. Default: ``fail``.
     :param only_save: save a draft and send nothing. Default: false.
     :param audience: whom it is sent to: the result of a task that imports contacts, or of a mapped one, as in
-        ``audience=task.output``. Lists that are named besides are added. Default: none. (templated)
+        ``audience=task.output``. Lists that are named besides are added, unless only changes of an exact audience are
+        imported. Default: none. (templated)
     :param send_list_names: the target lists; this or ``audience`` is required unless ``only_save``. One name may be
         given as text, and a template such as ``"{{ params.lists }}"`` may render to a list. (templated)
     :param repel_list_names: the exclusion lists, in the same forms. Default: none. (templated)

@@ -450,7 +450,8 @@ class Audiences(RuleBasedStateMachine):
         assert people.items() <= held.items()
         assert not self.erased & held.keys(), "a run has brought back a person who was erased"
         if second:
-            self.in_second = set(people)
+            # An empty source removes nobody.
+            self.in_second = set(people) if results[0]["read"] else self.in_second
         elif self.deletes and self.undisturbed and self.source:
             assert held.keys() - self.in_second <= self.source.keys()
         if then == "late" and (self.dates or not self.deletes):
