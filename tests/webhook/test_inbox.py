@@ -113,6 +113,20 @@ def test_what_waits_is_counted_whatever_happens(inbox: Inbox) -> None:
     assert counted() == (1, 3)
 
 
+def test_what_is_not_committed_does_not_count(inbox: Inbox) -> None:
+    class Failing:
+        def __init__(self, connection: Any) -> None:
+            self.cursor = connection.cursor
+
+        def commit(self) -> None:
+            raise OSError("away")
+
+    insert(inbox, push(b"a"))
+    with inbox.connection() as connection, pytest.raises(OSError, match="away"):
+        inbox.insert(Failing(connection), [push(b"more")])
+    assert inbox.waiting_bytes == 1
+
+
 def test_a_counter_that_cannot_be_made_exact_stops_no_drain(inbox: Inbox, caplog: pytest.LogCaptureFixture) -> None:
     insert(inbox, push(b"a"))
     with inbox.connection() as connection:

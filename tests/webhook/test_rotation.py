@@ -283,6 +283,18 @@ def test_a_token_ends_after_the_api_key_was_changed(
     assert list(tokens.valid()) == [saved_digest(client)]
 
 
+def test_a_token_of_another_connection_is_not_taken_over(
+    emulator: Emulator, client: MailClient, rotate: Rotate, tokens: Tokens
+) -> None:
+    """Its URL may have been copied from another account."""
+    config = ClientConfig(base_url=emulator.base_url, api_key=SecretStr("of another account"))
+    other = Tokens(tokens._inbox, TokenOwner.of("other", config))
+    other.add(token := new_token())
+    client.send(SaveWebhook(trans_callback_url=f"https://airflow.example.com/{token}"))
+    rotate("--grace-hours", "0")
+    assert other.digests() == {token_digest(token)}
+
+
 @in_both_databases
 def test_a_token_from_the_future_ends(rotate: Rotate, inbox: Inbox, tokens: Tokens) -> None:
     """The clock of a machine that made it was wrong."""
