@@ -280,6 +280,9 @@ class Audiences(RuleBasedStateMachine):
     def _erase(self, people: set[str]) -> None:
         """Erase people: they leave the source, the service and the states, and no run brings them back."""
         self.undisturbed = False
+        if not self.dates:
+            # People who join make up for them: no number shows that an earlier run's audience was changed.
+            self.late = []
         erased = set(sorted(people)[:2])
         self.death.begin(None)
         if self.scheduled or self.store is None:
