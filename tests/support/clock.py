@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import selectors
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -105,6 +106,9 @@ class _Policy(asyncio.DefaultEventLoopPolicy):
         self._clock = clock
 
     def new_event_loop(self) -> asyncio.AbstractEventLoop:
+        # That of Airflow's in-process API outlives the test, and serves requests while time stands still.
+        if sys._getframe(2).f_globals["__name__"] in ("airflow.api_fastapi.execution_api.app", "a2wsgi.asgi"):
+            return super().new_event_loop()
         return self._clock.new_event_loop()
 
 
@@ -175,20 +179,16 @@ class StillClock(Clock):
 
 
 class _StillSelector(selectors.DefaultSelector):  # type: ignore[valid-type,misc]
-    """Fails the test that hangs: time stands still, so no limit of the package ends it.
+    """Fails the test that hangs: time stands still, so no limit of the package ends it."""
 
-    A loop without tasks hangs for nobody, such as that of Airflow's in-process API, which outlives the test.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._loop = loop
         self._idle_since: float | None = None
 
     def select(self, timeout: float | None = None) -> Any:
         self._idle_since = self._idle_since or _monotonic()
         ready = super().select(STILL_SECONDS if timeout is None else min(timeout, STILL_SECONDS))
-        if ready or (timeout is not None and timeout <= RESOLUTION) or not asyncio.all_tasks(self._loop):
+        if ready or (timeout is not None and timeout <= RESOLUTION):
             self._idle_since = None
         elif _monotonic() - self._idle_since >= STILL_SECONDS:
             self._idle_since = None
@@ -201,7 +201,7 @@ class _StillLoop(asyncio.SelectorEventLoop):
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        super().__init__(_StillSelector(self))
+        super().__init__(_StillSelector())
         self._clock_resolution = RESOLUTION
 
     def time(self) -> float:

@@ -128,7 +128,8 @@ REQUESTS: dict[str, list[tuple[str, dict[str, Any]]]] = {
         "content": '<p>Open:</p><table style="border-collapse:collapse;font:14px/1.4 system-ui,sans-serif"><thead><tr>'
         f'<th scope="col" style="{CELL.format("left")};background:#f3f5f7;font-weight:600">Name</th>'
         f'<th scope="col" style="{CELL.format("right")};background:#f3f5f7;font-weight:600">Orders</th></tr></thead>'
-        f'<tbody><tr><td style="{CELL.format("left")}">Ida</td><td style="{CELL.format("right")}">5</td></tr></tbody>'
+        f'<tbody><tr><td dir="auto" style="{CELL.format("left")}">Ida</td>'
+        f'<td dir="auto" style="{CELL.format("right")}">5</td></tr></tbody>'
         "</table>",
         "attachment": {"fileName": "orders.csv", "fileData": "77u/TmFtZSxPcmRlcnMNCklkYSw1DQo="}})],
     "load_campaign_stats": [("/v5/campaign/mail/stats/get", MARCH | {"type": "MailList"})],
