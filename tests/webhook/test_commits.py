@@ -108,6 +108,20 @@ def test_pushes_that_arrive_during_a_transaction_share_the_next() -> None:
     assert (inbox.stored, inbox.opened) == ([[b"first"], bodies], 1)
 
 
+def test_all_pushes_of_a_group_know_at_once_that_it_failed() -> None:
+    async def test(group: GroupCommit) -> None:
+        first = await begun(inbox, group)
+        others = await waiting(group, b"a", b"b", b"c")
+        inbox.go.release()
+        await first
+        inbox.failures += [OSError(), OSError()]
+        inbox.go.release(2)
+        assert [type(each) for each in await asyncio.gather(*others, return_exceptions=True)] == [NotStored] * 3
+
+    inbox = HeldInbox()
+    run(inbox, test)
+
+
 def test_what_waits_or_arrives_is_bounded_in_bytes_but_one_fits() -> None:
     async def test(group: GroupCommit) -> None:
         first = await begun(inbox, group)
