@@ -19,7 +19,7 @@ from typing import Any, ClassVar, TypeAlias
 from airflow_provider_mail._config import configured_inbox
 from airflow_provider_mail._polling.shared_poller import S, SharedPoller, WaitSubscription, result_or_error, subscribe
 from airflow_provider_mail.api._core.pagination import Pager, next_pages
-from airflow_provider_mail.api.campaigns import GetCampaignStats, MailStatus, find_campaign
+from airflow_provider_mail.api.campaigns import FINAL, GetCampaignStats, MailStatus, find_campaign
 from airflow_provider_mail.api.client import AsyncMailClient
 from airflow_provider_mail.api.errors import MailConnectError, MailError, MailIncompleteError
 from airflow_provider_mail.api.flows.statistics import campaign_stats
@@ -165,7 +165,7 @@ class CampaignPoller(MailPoller[CampaignSubscription]):
             statuses = [MailStatus.DRAFT, MailStatus.SENDING] if list_drafts else [MailStatus.SENDING]
             await self._list(client, statuses, waiting, handle)
         if len(waiting) >= LIST_FINAL_FROM:
-            await self._list(client, [MailStatus.COMPLETE, MailStatus.FAILED], waiting, handle)
+            await self._list(client, [*FINAL], waiting, handle)
         wanted = iter([subscriptions[0] for subscriptions in waiting.values()])
         async with asyncio.TaskGroup() as group:
             for _ in range(min(len(waiting), client.config.max_in_flight)):

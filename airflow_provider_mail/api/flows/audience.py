@@ -174,13 +174,13 @@ def lists_in_use(client: Client, *, only_scheduled: bool = False) -> set[str]:
     :param only_scheduled: only of campaigns whose send time is ahead.
     """
     # Every import imports this module, and building the models of campaigns takes as long as 15,000 of its rows.
-    from airflow_provider_mail.api.campaigns import GetCampaigns, MailStatus
+    from airflow_provider_mail.api.campaigns import FINAL, GetCampaigns
 
     names = set[str]()
     for campaign in all_records(client, GetCampaigns(page_size=100)):
         is_used = campaign.send_time_is_ahead(client.service_clock.latest())
         if not only_scheduled and not is_used:
-            is_final = campaign.mail_status in (MailStatus.COMPLETE, MailStatus.FAILED)
+            is_final = campaign.mail_status in FINAL
             is_used = not is_final or campaign.send_by_date_time is None
         if is_used:
             names.update(campaign.rcpt_list_names or (), campaign.repel_list_names or ())

@@ -19,6 +19,7 @@ from airflow_provider_mail.api._core.pacing import RESOLUTION, ServiceClock
 from airflow_provider_mail.api._core.pagination import all_records
 from airflow_provider_mail.api._core.requests import Client
 from airflow_provider_mail.api.campaigns import (
+    FINAL,
     Campaign,
     CreateCampaign,
     GetCampaigns,
@@ -76,7 +77,7 @@ def confirm_sending(client: Client, campaign: Campaign, waits: Sequence[float]) 
     clock = client.service_clock
     for seconds in (*waits, None):
         ahead = campaign.send_time_is_ahead(clock.latest())
-        if campaign.mail_status in (MailStatus.COMPLETE, MailStatus.FAILED):
+        if campaign.mail_status in FINAL:
             return campaign, True
         if campaign.mail_status == MailStatus.SENDING and not ahead:
             return campaign, True
