@@ -137,7 +137,7 @@ def test_of_two_tables_one_is_lost_or_older(native: Warehouse, name: str) -> Non
 
 
 def test_people_of_a_request_that_was_not_begun_are_free(native: Warehouse) -> None:
-    """Whoever mails one of them takes the request away."""
+    """A mailing to one of them takes the request away."""
     memory = memory_in(native)
     memory.create()
     groups = [[(f"p{number}", "k") for number in range(place, place + 2)] for place in (0, 2, 4)]
