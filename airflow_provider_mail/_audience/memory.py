@@ -8,32 +8,23 @@ once only one does.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import time
 import uuid
-from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from datetime import timedelta
-from itertools import compress, count, groupby, repeat
+from itertools import count, groupby
 from logging import getLogger
 from os.path import commonprefix
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
-import msgspec
-
 from airflow_provider_mail._audience.alerts import Alerts
 from airflow_provider_mail._audience.sealing import AudienceKey
 from airflow_provider_mail._config import setting
-from airflow_provider_mail._task.at_most_once import Mailing
-from airflow_provider_mail._task.state import TaskState
 from airflow_provider_mail._task.storage import check_tables
 from airflow_provider_mail.api._core.fields import address_key
-from airflow_provider_mail.api._core.pacing import infrequent_gc
-from airflow_provider_mail.api.errors import MailAmbiguousSendError, MailConfigError, MailError
-from airflow_provider_mail.api.transactional import Chunk, unique_msg_id
+from airflow_provider_mail.api.errors import MailConfigError
 from airflow_provider_mail.version_compat import knows_variables, store_variable, stored_variable
 from airflow_provider_mail.warehouse.database import (
     LoadRequest,
@@ -76,14 +67,6 @@ _PAIRS = 100
 _NUMBERS = 1_000
 """So many requests may be reserved in one transaction."""
 
-_MAX_AHEAD = 200
-"""So many requests are reserved at once: their people are found and stored in few statements."""
-
-_MAX_AHEAD_RECIPIENTS, _MAX_AHEAD_BYTES = 20_000, 8_000_000
-
-_AHEAD_SECONDS = 60
-"""How long before its request a mail may have been reserved."""
-
 CREATE = "it with `airflow mail memory create` (before Airflow 3.2: python -m airflow_provider_mail ...)"
 
 
@@ -114,6 +97,27 @@ class _Mail(NamedTuple):
     @property
     def counts(self) -> bool:
         return self.state not in FREE
+
+
+class _FirstRows(NamedTuple):
+    """What the first rows of both tables say.
+
+    :param secret: a digest of the secret that hides people.
+    :param table: the id of the memory.
+    :param turns: the number of transactions, in the table of requests; `of_people`: in that of people.
+    :param newest: the number of the newest request.
+    """
+
+    secret: str
+    table: str
+    turns: int
+    of_people: int
+    newest: int
+
+    @property
+    def of_newest(self) -> int:
+        """The transaction of the newest request."""
+        return self.newest // _NUMBERS
 
 
 class Memory:
@@ -166,8 +170,9 @@ class Memory:
 
         def work(execute: Callable[..., Any]) -> None:
             # A backup of one of them: what one lacks is not numbered again.
-            turns, of_people, newest = self._turns(lambda sql: execute(sql, reads=True))
-            turn, mark = max(turns, of_people, newest), self._hook.placeholder
+            rows = self._first_rows(lambda sql: execute(sql, reads=True))
+            assert rows
+            turn, mark = max(rows.turns, rows.of_people, rows.of_newest), self._hook.placeholder
             execute(f"UPDATE {self._requests} SET mailed_at = {mark} WHERE request = 0", [turn])
             execute(f"UPDATE {self._people} SET request = {mark} WHERE person = '' AND mail_key = ''", [turn])
 
@@ -183,14 +188,14 @@ class Memory:
         known = self._known_turns() if knows_variables() else {}
         if not all(table.existing_columns() for table in self._tables):
             problem = f"{self.place} does not exist. If it never did, create {CREATE}. If it was lost, restore it"
-        elif not (rows := self._first_row()) or not (turns := self._turns(self._read)):
+        elif not (rows := self._first_rows(self._read)):
             problem = f"{self.place} lacks its first row. If rows were deleted by hand, restore them; create {CREATE}"
-        elif rows[0][0] not in self._key.people(b""):
+        elif rows.secret not in self._key.people(b""):
             problem = (
                 f"the people in {self.place} are hidden by another secret: give [mail] audience_key, or [core] "
                 "fernet_key, its former value, too"
             )
-        elif turns[0] < max(turns[1], known.get(rows[0][1], 0)) or turns[1] < turns[2]:
+        elif rows.turns < max(rows.of_people, known.get(rows.table, 0)) or rows.of_people < rows.of_newest:
             problem = (
                 f"{self.place} is older than when a task last wrote it: a backup was restored. Restore a newer one, or "
                 f"accept {CREATE}"
@@ -215,19 +220,13 @@ class Memory:
         with stream_rows(self._hook, sql, parameters) as (_, batches):
             return [row for batch in batches for row in batch]
 
-    def _first_row(self) -> list[Any]:
-        """A digest of the secret, and the id of the table."""
-        return self._read(f"SELECT task, state FROM {self._requests} WHERE request = 0")
-
-    def _turns(self, read: Callable[[str], list[Any]]) -> list[int]:
-        """Return the numbers of transactions by the first rows of both tables, and that of the newest request; empty if
-        a first row is missing."""
+    def _first_rows(self, read: Callable[[str], list[Any]]) -> _FirstRows | None:
         rows = read(
-            f"SELECT locked.mailed_at, people.request, (SELECT MAX(request) FROM {self._requests}) "
-            f"FROM {self._requests} AS locked, {self._people} AS people "
+            "SELECT locked.task, locked.state, locked.mailed_at, people.request, "
+            f"(SELECT MAX(request) FROM {self._requests}) FROM {self._requests} AS locked, {self._people} AS people "
             "WHERE locked.request = 0 AND people.person = '' AND people.mail_key = ''"
         )
-        return [number for turns, of_people, newest in rows for number in (turns, of_people, newest // _NUMBERS)]
+        return _FirstRows(*rows[0]) if rows else None
 
     def _known_turns(self) -> dict[str, int]:
         """By the id of each table, its transactions when a task last used it; empty if that cannot be read."""
@@ -241,8 +240,9 @@ class Memory:
     def accept(self) -> None:
         """Store that the table is not older than it should be."""
         try:
-            turns, *_ = self._turns(self._read)
-            known = json.dumps(self._known_turns() | {self._first_row()[0][1]: turns})
+            rows = self._first_rows(self._read)
+            assert rows
+            known = json.dumps(self._known_turns() | {rows.table: rows.turns})
             store_variable(VARIABLE, known, "How new the memory of mails is at least")
         except Exception as error:
             log.warning("The Variable %r was not stored: %s", VARIABLE, type(error).__name__)
@@ -314,7 +314,7 @@ class Memory:
                             found.setdefault(holder, {})[key] = new
                     verdicts.append((verdict, (holder, key)))
                 result.append((number, verdicts))
-                if _may_go(verdicts):
+                if may_go(verdicts):
                     requests.append((number, task, moment, INTENDED if len(requests) < begun else RESERVED))
             self._set_state(execute, taken, NOT_SENT, RESERVED)
             self._tables[1].insert(execute, requests)
@@ -525,232 +525,5 @@ class Memory:
         return self._transaction(work)
 
 
-_Wanted: TypeAlias = tuple[Chunk, list[tuple[str, str]]]
-"""A request, and the address and the key of each of its mails."""
-
-
-@dataclass
-class _Sent:
-    """A request that was begun.
-
-    :param mails: that were not settled yet.
-    :param doubtful: those that an earlier try may have sent, by a request of its own.
-    """
-
-    request: int
-    mails: list[Reserved]
-    doubtful: list[Reserved]
-
-
-@dataclass
-class RememberedMailing(Mailing):
-    """A mailing whose record is the memory: who gets a mail is decided for each person, right before the request.
-
-    :param task: who sends: the task and its run.
-    :param once_per: the key under which a person gets one mail. Default: ``task``.
-    :param by_content: whether one person may get several mails under one key, if their contents differ.
-    """
-
-    memory: Memory = field(kw_only=True)
-    task: str = field(kw_only=True)
-    once_per: str | None = None
-    by_content: bool = False
-    cap: Cap | None = None
-
-    def __post_init__(self) -> None:
-        self.task_state = TaskState(None, "")
-        super().__post_init__()
-        self.counts = {"already": 0, "capped": 0}
-        self._sent: dict[int, _Sent] = {}
-        self._own: set[int] = set()
-        self._begun: set[int] = set()
-        self._changes: list[Change] = []
-        self.memory.check()
-
-    def send(self, chunks: Iterable[Chunk]) -> Any:
-        self.state = self.state.parse(None)
-        self.counts.update(already=0, capped=0)
-        self._sent.clear()
-        self._own.clear()
-        with self.memory.kept_open(), infrequent_gc():
-            try:
-                return super().send(chunks)
-            finally:
-                if any(self.counts.values()):
-                    log.warning(
-                        "Not mailed: %s recipients who have had this mail, and %s who have had as many as at_most "
-                        "allows.",
-                        *self.counts.values(),
-                    )
-
-    @property
-    def durable(self) -> bool:
-        return True
-
-    def _remaining(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-        source, most, index = iter(chunks), _MAX_AHEAD, 0
-        goes = {"new", "doubt"} if self.on_ambiguous == "resend" else {"new"}
-        rest: list[_Wanted] = []
-        while block := rest or self._next(source):
-            self.is_empty = False
-            block, rest = block[:most], block[most:]
-            end, reserved = time.monotonic() + _AHEAD_SECONDS, self._reserve(block)
-            left = [number for number, verdicts in reserved if any(verdict in goes for verdict, _ in verdicts)]
-            for place, ((chunk, _), (number, verdicts)) in enumerate(zip(block, reserved, strict=True)):
-                self._check_doubt(chunk, verdicts)
-                mails = [mail for verdict, mail in verdicts if verdict in goes]
-                if mails and number not in self._begun and (time.monotonic() > end or not self._begin_some(left)):
-                    # Others have mailed some of these people; or, by now, some would be judged otherwise.
-                    rest, most = [*block[place:], *rest], max(1, most // 2)
-                    break
-                counts = Counter[str](verdict for verdict, _ in verdicts)
-                self.state.recipients += counts["sent"]
-                self.state.unknown_recipients += counts["doubt"] if self.on_ambiguous == "skip" else 0
-                self.counts = {verdict: count + counts[verdict] for verdict, count in self.counts.items()}
-                if mails:
-                    left.remove(number)
-                    self._begun.discard(number)
-                    self._own.add(number)
-                    doubtful = [mail for verdict, mail in verdicts if verdict == "doubt" and verdict in goes]
-                    self._sent[index] = _Sent(number, mails, doubtful)
-                    yield self._request(index, chunk, [verdict in goes for verdict, _ in verdicts])
-                    index += 1
-            else:
-                most = min(2 * most, _MAX_AHEAD)
-
-    def _next(self, source: Iterator[Chunk]) -> list[_Wanted]:
-        """Return the next requests, with the address and the key of each mail."""
-        block: list[_Wanted] = []
-        recipients = size = 0
-        while len(block) < _MAX_AHEAD and recipients < _MAX_AHEAD_RECIPIENTS and size < _MAX_AHEAD_BYTES:
-            if (chunk := next(source, None)) is None:
-                break
-            keys = self._keys(chunk)
-            wanted = [(address_key(one), key) for key, to in zip(keys, chunk.addresses(), strict=False) for one in to]
-            block.append((chunk, wanted))
-            recipients += len(wanted)
-            size += len(getattr(chunk.request, "encoded", b""))
-        return block
-
-    @property
-    def _room(self) -> int:
-        """How many requests are begun now."""
-        return max(1, self.max_in_flight - len(self._sent))
-
-    def _reserve(self, block: Sequence[_Wanted]) -> list[tuple[int, list[tuple[Verdict, Reserved]]]]:
-        send_date = block[0][0].request.send_date
-        reserved = self.memory.reserve(
-            [wanted for _, wanted in block],
-            task=self.task,
-            at=None if send_date is None else int(send_date.timestamp()),
-            cap=self.cap,
-            changes=self._changes,
-            own=self._own,
-            begun=self._room,
-        )
-        self._changes = []
-        self._begun = set([number for number, verdicts in reserved if _may_go(verdicts)][: self._room])
-        return reserved
-
-    def _begin_some(self, numbers: Sequence[int]) -> bool:
-        begun = numbers[: self._room]
-        is_begun = self.memory.begin(begun, self._changes)
-        self._changes = []
-        self._begun = {*begun} if is_begun else set()
-        return is_begun
-
-    def _check_doubt(self, chunk: Chunk, verdicts: Sequence[tuple[Verdict, Reserved]]) -> None:
-        count = sum(verdict == "doubt" for verdict, _ in verdicts)
-        if count and self.on_ambiguous == "fail":
-            raise MailAmbiguousSendError(
-                f"{count} recipients may have been sent this mail by an earlier try, which has not recorded the "
-                f"outcome. Apart from them {self.state}. Check at the service; then clear the task with "
-                "on_ambiguous='resend' to mail them again, or 'skip' to continue without them",
-                operation=chunk.request.path,
-            )
-
-    def _request(self, index: int, chunk: Chunk, goes: Sequence[bool]) -> Chunk:
-        """Return the request to those who may be mailed."""
-        sent = self._sent[index]
-        if not all(goes):
-            messages = chunk.messages()
-            people = (
-                (place, person)
-                for place, one in enumerate(messages)
-                for person in msgspec.json.decode(one["to"], type=list[msgspec.Raw])
-            )
-            kept: dict[int, list[Any]] = {}
-            for place, person in compress(people, goes):
-                kept.setdefault(place, []).append(person)
-            chunk = chunk.with_messages([{**messages[place], "to": to} for place, to in kept.items()])
-        # By the people: their positions change with the messages.
-        own_id = {"unique_msg_id": unique_msg_id(f"{self.task}/{sorted(sent.mails)}", 0)} if self.own_ids else {}
-        result = replace(chunk, index=index, request=chunk.request.model_copy(update=own_id))
-        if sent.doubtful:
-            self.state.under_way[str(index)] = result.digest
-        return result
-
-    def _keys(self, chunk: Chunk) -> Iterable[str]:
-        """Return the key of each message."""
-        if self.once_per or not self.by_content:
-            return repeat(self.once_per or self.task)
-        shared = [getattr(chunk.request, name, None) for name in ("subject", "content", "template_name", "params")]
-        contents = [
-            [*shared, *(bytes(message.get(name, b"")) for name in ("subject", "content", "templateName", "params"))]
-            for message in chunk.messages()
-        ]
-        return [f"{self.task}/{hashlib.sha256(repr(one).encode()).hexdigest()[:16]}" for one in contents]
-
-    def _begin(self, workers: Any, left: Iterator[Chunk]) -> None:
-        try:
-            super()._begin(workers, left)
-        except BaseException:
-            in_flight = {chunk.index for chunk, _ in self._in_flight.values()}
-            waiting = [sent.request for index, sent in self._sent.items() if index not in in_flight]
-            self._changes += [(request, NOT_SENT, None) for request in (*waiting, *self._begun)]
-            self._begun.clear()
-            self.write()
-            raise
-
-    def write(self) -> None:
-        if self._changes:
-            self.memory.write(self._changes)
-            self._changes = []
-
-    def _split(self, chunk: Chunk) -> tuple[list[Reserved], list[Reserved]]:
-        """Return the mails of the part of a request that is sent next, and those of the further parts."""
-        mails, count = self._sent[chunk.index].mails, None
-        if str(chunk.index) in self.state.halved:
-            count = sum(map(len, self.state.part(chunk).addresses()))
-        return mails[:count], [] if count is None else mails[count:]
-
-    def _settled(self, chunk: Chunk, *, accepted: bool) -> None:
-        sent = self._sent[chunk.index]
-        mails, sent.mails = self._split(chunk)
-        super()._settled(chunk, accepted=accepted)
-        if accepted and sent.mails:
-            self._changes.append((sent.request, SENT, mails))
-        elif accepted:
-            self._changes.append((sent.request, SENT, None))
-            if sent.doubtful:
-                self._changes.append((sent.request, SENT, sent.doubtful))
-        if not sent.mails:
-            del self._sent[chunk.index]
-
-    def _not_sent(self, chunk: Chunk, *, in_doubt: bool) -> None:
-        super()._not_sent(chunk, in_doubt=in_doubt)
-        self._changes.append((self._sent.pop(chunk.index).request, NOT_SENT, None))
-
-    def _handle_unknown(self, chunks: Sequence[Chunk], problem: str, error: MailError | None = None) -> None:
-        for chunk in chunks:
-            request = self._sent[chunk.index].request
-            mails, further = self._split(chunk)
-            self._changes.append((request, IN_DOUBT, mails if further else None))
-            if further and self.on_ambiguous != "skip":
-                self._changes.append((request, NOT_SENT, None))
-        self.write()
-        super()._handle_unknown(chunks, problem, error)
-
-
-def _may_go(verdicts: Iterable[tuple[Verdict, Reserved]]) -> bool:
+def may_go(verdicts: Iterable[tuple[Verdict, Reserved]]) -> bool:
     return any(verdict in ("new", "doubt") for verdict, _ in verdicts)

@@ -18,7 +18,7 @@ from airflow_provider_mail.version_compat import AirflowException, AirflowFailEx
 if TYPE_CHECKING:
     from airflow.sdk import Context, ObjectStoragePath
 
-    from airflow_provider_mail._audience.memory import RememberedMailing
+    from airflow_provider_mail._audience.remembered import RememberedMailing
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail._task.at_most_once import Mailing
     from airflow_provider_mail.api.transactional import Chunk, SendBatch, SendMail
@@ -99,7 +99,8 @@ class BaseSendOperator(BaseInterruptibleOperator):
 
         :raises MailConfigError: none is, and an argument needs it; or it cannot be trusted.
         """
-        from airflow_provider_mail._audience.memory import Cap, Memory, RememberedMailing
+        from airflow_provider_mail._audience.memory import Cap, Memory
+        from airflow_provider_mail._audience.remembered import RememberedMailing
         from airflow_provider_mail._task.state import TaskState
 
         if (memory := Memory.needed_by(self)) is None:

@@ -125,6 +125,7 @@ def _operator(in_flight: int, *, remembers: bool = False) -> Run:
     if remembers:
         from airflow_provider_mail._audience.memory import Memory
 
+        import_module("airflow_provider_mail._audience.remembered")
         database = Path(os.environ["AIRFLOW_HOME"], f"memory-{os.getpid()}.db")
         os.environ.setdefault("AIRFLOW_CONN_MEMORY", json.dumps({"conn_type": "sqlite", "host": str(database)}))
         os.environ |= {"AIRFLOW__MAIL__MEMORY_CONN_ID": "memory", "AIRFLOW__MAIL__AUDIENCE_KEY": "a secret"}
