@@ -23,7 +23,7 @@ from airflow_provider_mail._polling.shared_poller import (
     result_or_error,
 )
 from airflow_provider_mail.api.errors import MailConfigError, MailConnectError, MailError
-from airflow_provider_mail.api.flows.waits import PollDecision, PollErrorBudget, Wait, WaitStatus
+from airflow_provider_mail.api.flows.waits import PollDecision, Wait, WaitStatus
 from airflow_provider_mail.version_compat import use_connection
 from airflow_provider_mail.warehouse.errors import WarehouseError, connect_error_message, safe_message
 from airflow_provider_mail.warehouse.time_limit import Reading, aread, read_within
@@ -118,24 +118,11 @@ class InboxReader:
         return inbox
 
 
-class InboxPoller(SharedPoller[WaitSubscription]):
-    """Queries whether a push waits to be drained."""
-
-    def __init__(self, inbox: InboxName, interval: float) -> None:
-        super().__init__(inbox, interval)
-        self._reader = InboxReader(inbox)
-
-    async def poll_for(self, due: Collection[WaitSubscription]) -> None:
-        at, result = time.time(), await result_or_error(self._reader.aquery(Inbox.waiting))
-        for subscription in due:
-            subscription.deliver(result, at, 0.0)
-
-
 class InboxWait(Wait):
     """Decides after each query whether a push waits to be drained."""
 
-    def __init__(self, inbox: InboxName, errors: PollErrorBudget, *, state: dict[str, Any] | None = None) -> None:
-        super().__init__(list(inbox), errors, state)
+    def __init__(self, inbox: InboxName, **options: Any) -> None:
+        super().__init__(list(inbox), **options)
         self._inbox = inbox
 
     def _decide(self, result: bool, at: float, offset: float) -> PollDecision:
@@ -143,6 +130,19 @@ class InboxWait(Wait):
             inbox = {"inbox_conn_id": self._inbox.conn_id, "inbox_table": self._inbox.table}
             return PollDecision(WaitStatus.COMPLETE, f"pushes wait in the {self._inbox}", inbox)
         return PollDecision(WaitStatus.WAITING, f"no push waits in the {self._inbox}")
+
+
+class InboxPoller(SharedPoller[WaitSubscription[InboxWait]]):
+    """Queries whether a push waits to be drained."""
+
+    def __init__(self, inbox: InboxName, interval: float) -> None:
+        super().__init__(inbox, interval)
+        self._reader = InboxReader(inbox)
+
+    async def poll_for(self, due: Collection[WaitSubscription[InboxWait]]) -> None:
+        at, result = time.time(), await result_or_error(self._reader.aquery(Inbox.waiting))
+        for subscription in due:
+            subscription.deliver(result, at, 0.0)
 
 
 @dataclass(eq=False, kw_only=True, slots=True)

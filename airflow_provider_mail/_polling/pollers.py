@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Any, ClassVar, TypeAlias
 
 from airflow_provider_mail._config import configured_inbox
@@ -23,7 +23,15 @@ from airflow_provider_mail.api.campaigns import FINAL, GetCampaignStats, MailSta
 from airflow_provider_mail.api.client import AsyncMailClient
 from airflow_provider_mail.api.errors import MailConnectError, MailError, MailIncompleteError
 from airflow_provider_mail.api.flows.statistics import campaign_stats
-from airflow_provider_mail.api.flows.waits import Days, PollResult, by_name, get_campaign_states
+from airflow_provider_mail.api.flows.waits import (
+    CampaignWait,
+    Days,
+    PollResult,
+    SenderWait,
+    StatsStabilityTracker,
+    by_name,
+    get_campaign_states,
+)
 from airflow_provider_mail.api.senders import GetSenders, checks_of, sender_in, verify_sender
 from airflow_provider_mail.hooks.mail import MailHook
 
@@ -119,19 +127,18 @@ class MailPoller(SharedPoller[S]):
 
 
 @dataclass(eq=False, kw_only=True, slots=True)
-class CampaignSubscription(WaitSubscription):
+class CampaignSubscription(WaitSubscription[CampaignWait]):
     """The subscription of a trigger that waits for a campaign.
 
     :param guid: its unique identifier, if it is known; else the name identifies it.
     """
 
-    mail_name: str
-    guid: str | None = None
+    guid: str | None
 
     @property
     def key(self) -> CampaignKey:
         """What identifies the campaign in a list."""
-        return (None, self.guid.casefold()) if self.guid else (self.mail_name, None)
+        return (None, self.guid.casefold()) if self.guid else (self.wait.mail_name, None)
 
 
 class CampaignPoller(MailPoller[CampaignSubscription]):
@@ -197,19 +204,18 @@ class CampaignPoller(MailPoller[CampaignSubscription]):
         handle: Callable[[CampaignKey, PollResult], None],
     ) -> None:
         for subscription in wanted:
-            search = client.run(find_campaign, subscription.mail_name, subscription.guid)
+            search = client.run(find_campaign, subscription.wait.mail_name, subscription.guid)
             handle(subscription.key, await result_or_error(search))
 
 
 @dataclass(eq=False, kw_only=True, slots=True)
-class SenderSubscription(WaitSubscription):
+class SenderSubscription(WaitSubscription[SenderWait]):
     """The subscription of a trigger that waits for a sender.
 
     :param selector: the DKIM selector, to have the service check the sender at each poll; ``None`` to read the result
         of its last check.
     """
 
-    sender_email: str
     selector: str | None
 
 
@@ -221,23 +227,20 @@ class SenderPoller(MailPoller[SenderSubscription]):
     ) -> None:
         for subscription in due:
             if subscription.selector is not None:
-                checks = client.run(verify_sender, subscription.sender_email, subscription.selector)
+                checks = client.run(verify_sender, subscription.wait.sender_email, subscription.selector)
                 report(subscription, await result_or_error(checks))
         if unchecked := [subscription for subscription in due if subscription.selector is None]:
             senders = await client.send(GetSenders())
             for subscription in unchecked:
-                report(subscription, checks_of(sender_in(senders, subscription.sender_email)))
+                report(subscription, checks_of(sender_in(senders, subscription.wait.sender_email)))
 
 
 @dataclass(eq=False, kw_only=True, slots=True)
-class StatsSubscription(WaitSubscription):
-    """The subscription of a trigger that waits for the statistics of a campaign.
+class StatsSubscription(WaitSubscription[StatsStabilityTracker]):
+    """The subscription of a trigger that waits for the statistics of a campaign; for its days see the wait."""
 
-    :param days: the days on which it was or may be sent; may change between polls.
-    """
-
-    mail_name: str
-    days: Days
+    start_day: date
+    end_day: date | None
 
 
 class StatsPoller(MailPoller[StatsSubscription]):
@@ -246,21 +249,18 @@ class StatsPoller(MailPoller[StatsSubscription]):
     async def poll(
         self, client: AsyncMailClient, due: Collection[StatsSubscription], report: Report[StatsSubscription]
     ) -> None:
-        windows = merge_windows(subscription.days for subscription in due)
-        # Group before the first report, which may change the days.
-        groups = [
-            (first, last, [subscription for subscription in due if first <= subscription.days[0] <= last])
-            for first, last in windows
-        ]
-        for start_day, end_day, within in groups:
-            names = {subscription.mail_name for subscription in within}
+        at = time.time() + self._offset
+        days = {each: each.wait.days(each.start_day, each.end_day, at) for each in due}
+        for start_day, end_day in merge_windows(days.values()):
+            within = [each for each in due if start_day <= days[each][0] <= end_day]
+            names = {each.wait.mail_name for each in within}
             only = next(iter(names)) if len(names) == 1 else None
             request = GetCampaignStats(start_date=start_day, end_date=end_day, mail_name=only)
             # A day that cannot be read must not block the waits for other days.
             result = await result_or_error(client.run(campaign_stats, request))
             records = {} if isinstance(result, MailError) else by_name(result)
-            for subscription in within:
-                report(subscription, result if isinstance(result, MailError) else records.get(subscription.mail_name))
+            for each in within:
+                report(each, result if isinstance(result, MailError) else records.get(each.wait.mail_name))
 
 
 def merge_windows(windows: Iterable[Days]) -> list[Days]:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Hashable
+from collections.abc import AsyncIterator, Awaitable, Collection, Hashable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 from airflow_provider_mail.api._core.pacing import RESOLUTION
 from airflow_provider_mail.api.errors import MailError
-from airflow_provider_mail.api.flows.waits import PollDecision, StatusLog, WaitStatus
+from airflow_provider_mail.api.flows.waits import PollDecision, StatusLog, Wait, WaitStatus
 
 SETTLE_SECONDS = 5.0
 """Minimum seconds before the first poll: a trigger that fires before the scheduler has recorded the deferral can fail
@@ -36,10 +36,6 @@ caused the call may have happened while its task deferred."""
 LONGEST_SLEEP = 60.0
 """Maximum seconds after which the poll task checks its schedule again."""
 
-Decide: TypeAlias = Callable[[Any, float, float], PollDecision]
-"""Decides what a poll means to a wait: given the result, the Unix time of the poll, and the seconds by which the
-service's clock is ahead."""
-
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class PollSubscription(ABC):
@@ -58,18 +54,21 @@ class PollSubscription(ABC):
         """
 
 
+W = TypeVar("W", bound=Wait)
+
+
 @dataclass(eq=False, kw_only=True, slots=True)
-class WaitSubscription(PollSubscription):
+class WaitSubscription(PollSubscription, Generic[W]):
     """The subscription of a trigger with a wait: the wait decides here, within the poll.
 
     Waking a thousand triggers for every poll would cost more than the poll itself.
     """
 
-    decide: Decide
+    wait: W
     decision: PollDecision | None = None
     """The latest one."""
     error: Exception | None = None
-    """A programming error in ``decide``, for the trigger to raise."""
+    """A programming error of the wait, for the trigger to raise."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the wait is over, its status is to be logged, the service's clock is known, or the poll was the last."""
     polled_at: float = -inf
@@ -82,7 +81,7 @@ class WaitSubscription(PollSubscription):
 
     def deliver(self, result: Any, at: float, offset: float) -> None:
         try:
-            decision = self.decide(result, at, offset)
+            decision = self.wait.decide(result, at, offset)
         except Exception as error:
             # It must not end the poll for the other subscribers.
             self.error, self.due = error, inf

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.state import TaskState
-    from airflow_provider_mail.api.flows.waits import PollDecision, PollErrorBudget, Polls, Wait
+    from airflow_provider_mail.api.flows.waits import PollDecision, Polls, Wait
     from airflow_provider_mail.triggers.campaigns import BaseWaitTrigger
 
 
@@ -66,10 +66,10 @@ class WaitingMixin(MailTaskMixin):
         """Poll once; return the object that was found, ``None`` if there is none, or the error of the poll."""
 
     @abstractmethod
-    def new_wait(self, errors: PollErrorBudget, state: dict[str, Any] | None) -> Wait:
+    def new_wait(self, **options: Any) -> Wait:
         """Return the wait, which decides after each poll.
 
-        :param state: the state of the wait in another process; ``None`` if there is none, or it was not stored.
+        :param options: arguments of every wait; see `Wait`.
         """
 
     @abstractmethod
@@ -93,9 +93,9 @@ class WaitingMixin(MailTaskMixin):
         """Return the decision about an object that was not found, where it does not depend on the wait."""
         return None
 
-    def restore(self, context: Context, errors: PollErrorBudget) -> dict[str, Any] | None:
-        """Return the state of the wait in an earlier process, and restore the errors that were counted there."""
-        return None
+    def restored(self, context: Context) -> dict[str, Any]:
+        """Return what is known of the wait in an earlier process, as arguments of `Wait`."""
+        return {}
 
     def next_decision(self, context: Context) -> PollDecision:
         """Poll once and return the decision; the first call starts the wait, or continues it.
@@ -158,10 +158,9 @@ class WaitingMixin(MailTaskMixin):
         return super().resume_execution(next_method, next_kwargs, context)  # type: ignore[misc]
 
     def _new_polls(self, context: Context) -> Polls:
-        from airflow_provider_mail.api.flows.waits import PollErrorBudget, Polls, status_line
+        from airflow_provider_mail.api.flows.waits import Polls, status_line
 
-        errors = PollErrorBudget(timeout=self.poll_error_timeout)
-        self._wait = self.new_wait(errors, self.restore(context, errors))
+        self._wait = self.new_wait(poll_error_timeout=self.poll_error_timeout, **self.restored(context))
         self._end_time = self._end_time or time.time() + self.timeout
 
         def poll() -> tuple[object, float]:
@@ -390,16 +389,14 @@ class BaseWaitSensor(WaitingMixin, BaseSensorOperator):
 
         return task_state(context, self.state_key)
 
-    def restore(self, context: Context, errors: PollErrorBudget) -> dict[str, Any] | None:
-        """Return the state of the wait in an earlier process, and restore the errors that were counted there."""
+    def restored(self, context: Context) -> dict[str, Any]:
         if not self.continues_elsewhere:
-            return None
-        # Airflow counts the earlier processes of this try, each of which polled successfully.
-        errors.polled_before = bool(context.get("task_reschedule_count"))
+            return {}
         self._stored_state = state = self.task_state(context).read()
         if state and state.get("try_number") != context["ti"].try_number:
             state = {name: value for name, value in state.items() if name in self.lasting_fields}
-        return state or None
+        # Airflow counts the earlier processes of this try, each of which polled successfully.
+        return {"polled_before": bool(context.get("task_reschedule_count")), "state": state}
 
     def _store_state(self, context: Context) -> None:
         state = self._wait.state | {"try_number": context["ti"].try_number}

@@ -28,7 +28,7 @@ from airflow_provider_mail.api._core.fields import Address, address_problem, wit
 from airflow_provider_mail.api.campaigns import Campaign, GetCampaigns, MailStats, MailStatus
 from airflow_provider_mail.api.errors import MailConfigError, MailError
 from airflow_provider_mail.api.flows.cancel_campaign import scheduled_campaigns
-from airflow_provider_mail.api.flows.waits import CampaignWait, PollErrorBudget, Polls, WaitStatus
+from airflow_provider_mail.api.flows.waits import CampaignWait, Polls, WaitStatus
 from airflow_provider_mail.hold import SETTLE_SECONDS, release_hold, set_hold
 from airflow_provider_mail.hold import stop as stop_campaigns
 from airflow_provider_mail.hooks.mail import MailHook
@@ -173,7 +173,7 @@ def emulator(args: Namespace) -> None:
 def _watch(hook: MailHook, mail_name: str, interval: float) -> Campaign:
     """Poll until the campaign is sent; exit with 1 when it is not."""
     for result, decision in Polls(
-        CampaignWait(mail_name, PollErrorBudget(polled_before=True), seen=True),
+        CampaignWait(mail_name, polled_before=True, seen=True),
         lambda: (_poll(hook, mail_name), hook.get_conn().service_clock.offset),
         log=lambda polled: print(f"{time.strftime('%H:%M:%S')}  {polled.message}", file=sys.stderr, flush=True),
     ):

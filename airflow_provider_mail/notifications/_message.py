@@ -8,7 +8,6 @@ An alert must arrive: parts of it that cannot be used are left out, and the mess
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import io
 import json
@@ -346,15 +345,6 @@ def send(hook: DeadlineMailHook, message: OutgoingMessage) -> str:
     threading.Thread(target=work, name="mail notification", daemon=True).start()
     try:
         done.result(hook.seconds)
-    except TimeoutError:
-        raise _timeout_error(hook, message) from None
-    return _accepted(hook, message)
-
-
-async def send_async(hook: DeadlineMailHook, message: OutgoingMessage) -> str:
-    try:
-        async with asyncio.timeout(hook.seconds), await hook.get_async_conn() as client:
-            await client.send(message.request)
     except TimeoutError:
         raise _timeout_error(hook, message) from None
     return _accepted(hook, message)

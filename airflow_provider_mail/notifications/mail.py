@@ -8,7 +8,6 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseNotifier
@@ -128,17 +127,10 @@ class MailNotifier(BaseNotifier):
 
     async def async_notify(self, context: Context) -> None:
         """Send the message from an event loop; see :meth:`notify`."""
-        if self.digest is not None:
-            from asgiref.sync import sync_to_async
+        from asgiref.sync import sync_to_async
 
-            # In a thread of asgiref, and not cancelled, for the reasons in `MailHook.get_async_conn`.
-            await asyncio.shield(sync_to_async(self.notify, thread_sensitive=False)(context))
-            return
-        # The first import takes longer than the triggerer's event loop may be blocked.
-        delivery = await asyncio.to_thread(import_module, "airflow_provider_mail.notifications._message")
-        with delivery.log_errors(self.mail_conn_id):
-            hook = delivery.DeadlineMailHook(self.mail_conn_id, self.timeout)
-            log.debug(await delivery.send_async(hook, self._message(context)[1]))
+        # In a thread of asgiref, and not cancelled, for the reasons in `MailHook.get_async_conn`.
+        await asyncio.shield(sync_to_async(self.notify, thread_sensitive=False)(context))
 
     def render_template_fields(self, context: Context, jinja_env: jinja2.Environment | None = None) -> None:
         """Render the template fields. An undefined name renders as empty with a warning.

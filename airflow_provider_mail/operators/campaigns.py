@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail.api._core.requests import Client
     from airflow_provider_mail.api.campaigns import CreateCampaign
     from airflow_provider_mail.api.flows.create_once import Creation
-    from airflow_provider_mail.api.flows.waits import CampaignWait, PollDecision, PollErrorBudget, PollResult
+    from airflow_provider_mail.api.flows.waits import CampaignWait, PollDecision, PollResult
     from airflow_provider_mail.send_window import SendWindow
     from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 
@@ -386,11 +386,10 @@ class MailCreateCampaignOperator(MailLineage, SendGuardMixin, WaitingMixin, Base
             self._awaited = result.mail_name
         return result
 
-    def new_wait(self, errors: PollErrorBudget, state: dict[str, Any] | None) -> CampaignWait:
+    def new_wait(self, **options: Any) -> CampaignWait:
         from airflow_provider_mail.api.flows.waits import CampaignWait
 
-        errors.polled_before = True
-        return CampaignWait(self._awaited, errors, seen=True, scheduled=self._send_time > 0)
+        return CampaignWait(self._awaited, polled_before=True, seen=True, scheduled=self._send_time > 0, **options)
 
     def trigger(self, end_time: float) -> MailCampaignTrigger:
         from airflow_provider_mail.api.campaigns import Campaign

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.airflow_arguments import SensorArguments
-    from airflow_provider_mail.api.flows.waits import CampaignWait, PollErrorBudget, PollResult
+    from airflow_provider_mail.api.flows.waits import CampaignWait, PollResult
     from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 
 __all__ = ["MailCampaignSensor"]
@@ -75,10 +75,11 @@ class MailCampaignSensor(BaseWaitSensor):
         super().__init__(poke_interval=poke_interval, timeout=timeout, **kwargs)
         self.set_arguments(**locals())
 
-    def new_wait(self, errors: PollErrorBudget, state: dict[str, Any] | None) -> CampaignWait:
+    def new_wait(self, *, polled_before: bool = False, **options: Any) -> CampaignWait:
         from airflow_provider_mail.api.flows.waits import CampaignWait
 
-        return CampaignWait(self.mail_name, errors, seen=None if errors.polled_before else False, state=state)
+        seen = None if polled_before else False
+        return CampaignWait(self.mail_name, polled_before=polled_before, seen=seen, **options)
 
     def poll(self, context: Context) -> PollResult:
         from airflow_provider_mail.api.campaigns import Campaign, find_campaign

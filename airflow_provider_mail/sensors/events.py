@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from airflow_provider_mail._polling.inbox import InboxReader, InboxWait
     from airflow_provider_mail._task.airflow_arguments import SensorArguments
     from airflow_provider_mail.api.errors import MailError
-    from airflow_provider_mail.api.flows.waits import PollErrorBudget
     from airflow_provider_mail.triggers.events import MailInboxTrigger
 
 __all__ = ["MailInboxSensor"]
@@ -83,10 +82,10 @@ class MailInboxSensor(BaseWaitSensor):
         self.inbox_conn_id, self.inbox_table = inbox
         return super().execute(context)
 
-    def new_wait(self, errors: PollErrorBudget, state: dict[str, Any] | None) -> InboxWait:
+    def new_wait(self, **options: Any) -> InboxWait:
         from airflow_provider_mail._polling.inbox import InboxWait
 
-        return InboxWait(self.reader.name, errors, state=state)
+        return InboxWait(self.reader.name, **options)
 
     def poll(self, context: Context) -> bool | MailError:
         from airflow_provider_mail.api.errors import MailError

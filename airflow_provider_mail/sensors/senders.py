@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail._task.airflow_arguments import SensorArguments
     from airflow_provider_mail.api.errors import MailError
-    from airflow_provider_mail.api.flows.waits import PollErrorBudget, SenderWait
+    from airflow_provider_mail.api.flows.waits import SenderWait
     from airflow_provider_mail.api.senders import Checks
     from airflow_provider_mail.triggers.senders import MailSenderTrigger
 
@@ -64,10 +64,10 @@ class MailSenderSensor(BaseWaitSensor):
         super().__init__(poke_interval=poke_interval, timeout=timeout, **kwargs)
         self.set_arguments(**locals())
 
-    def new_wait(self, errors: PollErrorBudget, state: dict[str, Any] | None) -> SenderWait:
+    def new_wait(self, **options: Any) -> SenderWait:
         from airflow_provider_mail.api.flows.waits import SenderWait
 
-        return SenderWait(self.sender_email, errors, state=state)
+        return SenderWait(self.sender_email, **options)
 
     def poll(self, context: Context) -> Checks | MailError | None:
         from airflow_provider_mail.api.errors import MailError

@@ -16,12 +16,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail._task.airflow_arguments import SensorArguments
     from airflow_provider_mail.api.campaigns import Campaign
     from airflow_provider_mail.api.errors import MailError
-    from airflow_provider_mail.api.flows.waits import (
-        PollDecision,
-        PollErrorBudget,
-        StatsPollResult,
-        StatsStabilityTracker,
-    )
+    from airflow_provider_mail.api.flows.waits import PollDecision, StatsPollResult, StatsStabilityTracker
     from airflow_provider_mail.triggers.stats import MailStatsSettledTrigger
 
 __all__ = ["MailStatsSettledSensor"]
@@ -169,18 +164,17 @@ class MailStatsSettledSensor(BaseWaitSensor):
 
         return {"mail_name": self.mail_name, **no_counts(CampaignStats), **super().sandbox_result()}
 
-    def new_wait(self, errors: PollErrorBudget, state: dict[str, Any] | None) -> StatsStabilityTracker:
+    def new_wait(self, **options: Any) -> StatsStabilityTracker:
         from airflow_provider_mail.api.flows.waits import StatsStabilityTracker
 
         if self.reschedule and not self.deferrable and not AIRFLOW_V_3_3_PLUS:
             self.log.info("This Airflow stores no state between polls: only max_age ends the wait.")
         return StatsStabilityTracker(
             self.mail_name,
-            errors,
             stable_checks=self.stable_checks,
             min_interval=self.min_interval,
             max_age=self.max_age,
-            state=state,
+            **options,
         )
 
     def trigger(self, end_time: float) -> MailStatsSettledTrigger:

@@ -23,7 +23,7 @@ from airflow_provider_mail._task.rules import MAX_SECONDS, duration, number, tex
 if TYPE_CHECKING:
     from airflow_provider_mail._polling.campaign_changes import FinalCampaign
     from airflow_provider_mail._polling.shared_poller import SharedPoller, WaitSubscription
-    from airflow_provider_mail.api.flows.waits import PollDecision, PollErrorBudget
+    from airflow_provider_mail.api.flows.waits import PollDecision
 
 __all__ = ["MailCampaignEventTrigger", "MailCampaignTrigger"]
 
@@ -71,8 +71,11 @@ class BaseWaitTrigger(BaseTrigger):
         return self.conn_id
 
     @abstractmethod
-    def subscription(self, errors: PollErrorBudget) -> tuple[type[SharedPoller[Any]], WaitSubscription]:
-        """Return the poller to subscribe to, and the subscription."""
+    def subscription(self, **options: Any) -> tuple[type[SharedPoller[Any]], WaitSubscription[Any]]:
+        """Return the poller to subscribe to, and the subscription.
+
+        :param options: arguments of every wait; see `Wait`.
+        """
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         return path_and_arguments(self)
@@ -89,11 +92,11 @@ class BaseWaitTrigger(BaseTrigger):
 
     async def _wait(self) -> PollDecision:
         from airflow_provider_mail._polling.shared_poller import EXTRA_POLL_SECONDS, SETTLE_SECONDS, subscribe
-        from airflow_provider_mail.api.flows.waits import PollDecision, PollErrorBudget, WaitStatus, status_line
+        from airflow_provider_mail.api.flows.waits import PollDecision, WaitStatus, status_line
 
         # The task polled successfully before it deferred, so a rejection may be temporary.
-        errors = PollErrorBudget(polled_before=True, timeout=self.poll_error_timeout)
-        poller_type, subscription = self.subscription(errors)
+        limits = {"polled_before": True, "poll_error_timeout": self.poll_error_timeout}
+        poller_type, subscription = self.subscription(**limits)
         asked_at = 0.0
         async with subscribe(poller_type, self.target, self.poke_interval, subscription) as poller:
             while True:
@@ -187,15 +190,13 @@ class MailCampaignTrigger(BaseWaitTrigger):
     cancel_on_kill: bool = False
     poll_error_timeout: float = 600.0
 
-    def subscription(self, errors: PollErrorBudget) -> tuple[type[SharedPoller[Any]], WaitSubscription]:
+    def subscription(self, **options: Any) -> tuple[type[SharedPoller[Any]], WaitSubscription[Any]]:
         from airflow_provider_mail._polling.pollers import CampaignPoller, CampaignSubscription
         from airflow_provider_mail.api.flows.waits import MAX_SCHEDULED_PAUSE, CampaignWait
 
-        wait = CampaignWait(self.mail_name, errors, seen=self.seen, scheduled=self.not_before > 0)
+        wait = CampaignWait(self.mail_name, seen=self.seen, scheduled=self.not_before > 0, **options)
         pause = min(max(self.not_before - time.time(), 0.0), MAX_SCHEDULED_PAUSE)
-        return CampaignPoller, CampaignSubscription(
-            mail_name=self.mail_name, guid=self.guid, decide=wait.decide, due=time.monotonic() + pause
-        )
+        return CampaignPoller, CampaignSubscription(wait=wait, guid=self.guid, due=time.monotonic() + pause)
 
     async def on_kill(self) -> None:
         """Cancel the campaign if the task was ended; Airflow also calls this method when it was not."""

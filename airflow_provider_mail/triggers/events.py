@@ -10,7 +10,6 @@ from airflow_provider_mail.triggers.campaigns import BaseWaitTrigger
 if TYPE_CHECKING:
     from airflow_provider_mail._config import InboxName
     from airflow_provider_mail._polling.shared_poller import SharedPoller, WaitSubscription
-    from airflow_provider_mail.api.flows.waits import PollErrorBudget
 
 __all__ = ["MailInboxTrigger"]
 
@@ -51,8 +50,8 @@ class MailInboxTrigger(BaseWaitTrigger):
 
         return InboxName(self.inbox_conn_id, self.inbox_table)
 
-    def subscription(self, errors: PollErrorBudget) -> tuple[type[SharedPoller[Any]], WaitSubscription]:
+    def subscription(self, **options: Any) -> tuple[type[SharedPoller[Any]], WaitSubscription[Any]]:
         from airflow_provider_mail._polling.inbox import InboxPoller, InboxWait
         from airflow_provider_mail._polling.shared_poller import WaitSubscription
 
-        return InboxPoller, WaitSubscription(decide=InboxWait(self.target, errors).decide)
+        return InboxPoller, WaitSubscription(wait=InboxWait(self.target, **options))

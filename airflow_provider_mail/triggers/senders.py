@@ -9,7 +9,6 @@ from airflow_provider_mail.triggers.campaigns import BaseWaitTrigger
 
 if TYPE_CHECKING:
     from airflow_provider_mail._polling.shared_poller import SharedPoller, WaitSubscription
-    from airflow_provider_mail.api.flows.waits import PollErrorBudget
 
 __all__ = ["MailSenderTrigger"]
 
@@ -39,9 +38,9 @@ class MailSenderTrigger(BaseWaitTrigger):
     end_time: float | None = None
     poll_error_timeout: float = 600.0
 
-    def subscription(self, errors: PollErrorBudget) -> tuple[type[SharedPoller[Any]], WaitSubscription]:
+    def subscription(self, **options: Any) -> tuple[type[SharedPoller[Any]], WaitSubscription[Any]]:
         from airflow_provider_mail._polling.pollers import SenderPoller, SenderSubscription
         from airflow_provider_mail.api.flows.waits import SenderWait
 
-        decide = SenderWait(self.sender_email, errors).decide
-        return SenderPoller, SenderSubscription(sender_email=self.sender_email, selector=self.selector, decide=decide)
+        wait = SenderWait(self.sender_email, **options)
+        return SenderPoller, SenderSubscription(wait=wait, selector=self.selector)

@@ -11,7 +11,6 @@ from airflow_provider_mail.triggers.campaigns import BaseWaitTrigger
 
 if TYPE_CHECKING:
     from airflow_provider_mail._polling.shared_poller import SharedPoller, WaitSubscription
-    from airflow_provider_mail.api.flows.waits import PollDecision, PollErrorBudget
 
 __all__ = ["MailStatsSettledTrigger"]
 
@@ -51,31 +50,21 @@ class MailStatsSettledTrigger(BaseWaitTrigger):
     end_time: float | None = None
     poll_error_timeout: float = 600.0
 
-    def subscription(self, errors: PollErrorBudget) -> tuple[type[SharedPoller[Any]], WaitSubscription]:
+    def subscription(self, **options: Any) -> tuple[type[SharedPoller[Any]], WaitSubscription[Any]]:
         from airflow_provider_mail._polling.pollers import StatsPoller, StatsSubscription
         from airflow_provider_mail.api.flows.waits import MAX_STATS_PAUSE, StatsStabilityTracker
 
         tracker = StatsStabilityTracker(
             self.mail_name,
-            errors,
             stable_checks=self.stable_checks,
             min_interval=self.min_interval,
             max_age=self.max_age,
             state=self.state,
+            **options,
         )
-        start_day = date.fromisoformat(self.start_day)
-        end_day = date.fromisoformat(self.end_day) if self.end_day else None
-
-        def decide(result: Any, at: float, offset: float) -> PollDecision:
-            decision = tracker.decide(result, at, offset)
-            subscription.days = tracker.days(start_day, end_day, at + offset)
-            return decision
-
-        now = time.time()
-        subscription = StatsSubscription(
-            mail_name=self.mail_name,
-            days=tracker.days(start_day, end_day, now),
-            decide=decide,
-            due=time.monotonic() + min(max(tracker.not_before - now, 0.0), MAX_STATS_PAUSE),
+        return StatsPoller, StatsSubscription(
+            wait=tracker,
+            start_day=date.fromisoformat(self.start_day),
+            end_day=date.fromisoformat(self.end_day) if self.end_day else None,
+            due=time.monotonic() + min(max(tracker.not_before - time.time(), 0.0), MAX_STATS_PAUSE),
         )
-        return StatsPoller, subscription

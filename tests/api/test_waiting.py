@@ -23,7 +23,6 @@ from airflow_provider_mail.api.flows.waits import (
     MAX_STATS_PAUSE,
     CampaignWait,
     PollDecision,
-    PollErrorBudget,
     PollResult,
     Polls,
     StatsPollResult,
@@ -151,7 +150,7 @@ def test_the_time_of_a_poll_is_before_its_request() -> None:
         times["responded"] = time.time()
         return None, 0.0
 
-    next(Polls(Recorder("news", None, None), poll, log=print))
+    next(Polls(Recorder("news"), poll, log=print))
     assert times["decided"] <= times["responded"]
 
 
@@ -202,21 +201,19 @@ def record(opens: int, send_time: datetime | None = SENT, name: str = "news") ->
     )
 
 
-def tracker(errors: PollErrorBudget | None = None, **options: Any) -> StatsStabilityTracker:
-    return StatsStabilityTracker("news", errors, **{"stable_checks": 3, "min_interval": HOUR} | options)
+def tracker(**options: Any) -> StatsStabilityTracker:
+    return StatsStabilityTracker("news", **{"stable_checks": 3, "min_interval": HOUR} | options)
 
 
-def stats_decisions(
-    results: Results, errors: dict[str, Any] | None = None, *, restarts: bool = False, **options: Any
-) -> list[PollDecision]:
+def stats_decisions(results: Results, *, restarts: bool = False, **options: Any) -> list[PollDecision]:
     """The stats_decisions of one process or, if it ``restarts``, of another one after each poll."""
-    settling = tracker(PollErrorBudget(**(errors or {})), **options)
+    settling = tracker(**options)
     found = []
     for result, after in results:
         found.append(settling.decide(result, SENT_AT + after))
         if restarts:
             state = json.loads(json.dumps(settling.state))
-            settling = tracker(PollErrorBudget(**(errors or {})), state=state, **options)
+            settling = tracker(state=state, **options)
     return found
 
 
@@ -225,7 +222,7 @@ def same(opens: int | None, *hours: float) -> Results:
 
 
 AGE = {"stable_checks": None, "max_age": 24 * HOUR}
-FEW = {"timeout": 10}
+FEW = {"poll_error_timeout": 10}
 
 
 @pytest.mark.parametrize(
@@ -246,8 +243,8 @@ FEW = {"timeout": 10}
         (same(None, 0, 1), {}, "waiting", "there are no statistics of a campaign 'news' (yet)"),
         ([*same(7, 0, 1), (record(7).model_copy(update={"click_count": 1}), 2 * HOUR)], {}, "waiting", "1 of 3"),
         ([(KEY, 0)], {}, "refused", "the key is rejected"),
-        ([(record(1), 0), (KEY, 1), (KEY, 5), (KEY, 11)], {"errors": FEW}, "refused", "3 polls in a row failed"),
-        ([(BLIP, 0), (BLIP, 5), (BLIP, 10)], {"errors": FEW}, "error", "3 polls in a row failed"),
+        ([(record(1), 0), (KEY, 1), (KEY, 5), (KEY, 11)], FEW, "refused", "3 polls in a row failed"),
+        ([(BLIP, 0), (BLIP, 5), (BLIP, 10)], FEW, "error", "3 polls in a row failed"),
     ],
 )
 def test_how_a_row_of_polls_ends(results: Results, options: dict[str, Any], ends: str, message: str) -> None:

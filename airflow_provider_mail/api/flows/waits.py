@@ -1,5 +1,7 @@
 """What a poll means to a wait, given those before it: for a campaign, a sender, or final statistics. No I/O.
 
+``at`` is the Unix time of a poll.
+
 Tolerance is a time, not a count: a state that may be temporary (failed polls, a missing object, a draft) ends a wait
 only after it has lasted for some time, in at least two polls.
 
@@ -81,10 +83,7 @@ class PollDecision:
             object.__setattr__(self, "log_key", self.message)
 
     def at_deadline(self, timeout: str = "") -> PollDecision:
-        """Return the decision that ends a wait at its deadline, if this one is the latest.
-
-        :param timeout: the duration of the wait, for the message.
-        """
+        """Return the decision that ends a wait at its deadline, if this one is the latest."""
         status = WaitStatus.TIMEOUT if self.is_seen else WaitStatus.ERROR
         return PollDecision(status, f"the wait timed out{timeout}: {self.message}", is_seen=self.is_seen)
 
@@ -106,10 +105,7 @@ class StatusLog:
         self._logged_at = 0.0
 
     def is_due(self, decision: PollDecision, at: float) -> bool:
-        """Return whether to log this decision.
-
-        :param at: Unix time.
-        """
+        """Return whether to log this decision."""
         if decision.log_key == self._log_key and 0 <= at - self._logged_at < HEARTBEAT_SECONDS:
             return False
         self._log_key, self._logged_at = decision.log_key, at
@@ -117,11 +113,7 @@ class StatusLog:
 
 
 def status_line(decision: PollDecision, interval: float, end_time: float | None) -> str:
-    """Format a wait's status for the log: the message, the time of the next poll, and the deadline.
-
-    :param interval: seconds between polls.
-    :param end_time: Unix time of the deadline; ``None`` when the wait has none of its own.
-    """
+    """Format a wait's status for the log: the message, the time of the next poll, and the deadline, if it has one."""
     if decision.status is not WaitStatus.WAITING:
         return decision.message
     deadline = "" if end_time is None else f", deadline {format_utc(end_time)}"
@@ -144,114 +136,83 @@ class Streak:
         return [self.since, self.polls] if self.polls else None
 
     def extend(self, at: float) -> None:
-        """Count a poll.
-
-        :param at: Unix time of the poll.
-        """
+        """Count a poll."""
         self.since, self.polls = at if not self.polls else self.since, self.polls + 1
 
     def end(self) -> None:
         self.polls = 0
 
     def is_confirmed(self, at: float) -> bool:
-        """Return whether the streak has lasted for :data:`CONFIRM_SECONDS`, in at least two polls.
-
-        :param at: Unix time.
-        """
+        """Return whether the streak has lasted for :data:`CONFIRM_SECONDS`, in at least two polls."""
         return self.polls > 1 and at - self.since >= CONFIRM_SECONDS
-
-
-class PollErrorBudget:
-    """Limits how long polls may fail in a row.
-
-    :param polled_before: whether an earlier poll succeeded. A rejection then counts as a failed poll, since a key may
-        be rotated while tasks wait; when the first poll is rejected, the wait ends immediately.
-    :param timeout: seconds from the first of the consecutive failed polls to the one that ends the wait.
-    """
-
-    __slots__ = ("_failed", "_timeout", "polled_before")
-
-    def __init__(self, *, polled_before: bool = False, timeout: float = POLL_ERROR_TIMEOUT) -> None:
-        self.polled_before = polled_before
-        self._timeout = timeout
-        self._failed = Streak()
-
-    @property
-    def state(self) -> dict[str, Any]:
-        return {"looked": self.polled_before, "failed": self._failed.state}
-
-    def restore(self, state: dict[str, Any] | None) -> None:
-        """Continue from the state of another process.
-
-        :param state: the :attr:`state` there; ``None`` if there is none.
-        """
-        if state:
-            self.polled_before = self.polled_before or bool(state.get("looked"))
-            self._failed = Streak(state.get("failed"))
-
-    def succeeded(self) -> None:
-        self._failed.end()
-        self.polled_before = True
-
-    def failed(self, error: MailError, at: float) -> PollDecision:
-        """Decide about a failed poll.
-
-        :param at: Unix time of the poll.
-        """
-        if not error.temporary and not self.polled_before:
-            return PollDecision(WaitStatus.REFUSED, str(error), is_seen=False)
-        self._failed.extend(at)
-        polls, seconds = self._failed.polls, max(0.0, at - self._failed.since)
-        if polls > MAX_POLL_ERRORS and seconds >= self._timeout:
-            return PollDecision(
-                WaitStatus.ERROR if error.temporary else WaitStatus.REFUSED,
-                f"{polls} polls in a row failed, for {seconds:.0f} s (poll_error_timeout: {self._timeout:g} s), "
-                f"the last with: {error}",
-                is_seen=False,
-            )
-        return PollDecision(
-            WaitStatus.WAITING,
-            f"poll failed ({polls} in a row; the wait ends after {self._timeout:g} s of failed polls): {error}",
-            pause=min(FIRST_BACKOFF * 2.0 ** min(polls - 1, 20), MAX_BACKOFF),
-            log_key=f"poll failed: {type(error).__name__}",
-            is_seen=False,
-        )
 
 
 class Wait(ABC):
     """Decides after each poll what it means, given those before it.
 
     :param awaited: what identifies the awaited object, as plain JSON.
-    :param errors: limits how long polls may fail. Default: the limits of :class:`PollErrorBudget`.
+    :param polled_before: whether an earlier poll succeeded. A rejection then counts as a failed poll, since a key may
+        be rotated while tasks wait; when the first poll is rejected, the wait ends immediately.
+    :param poll_error_timeout: seconds from the first of the consecutive failed polls to the one that ends the wait.
     :param state: the :attr:`state` of another wait, to continue from it; ignored if it is for something else.
     """
 
-    def __init__(self, awaited: Any, errors: PollErrorBudget | None, state: dict[str, Any] | None) -> None:
+    def __init__(
+        self,
+        awaited: Any,
+        *,
+        polled_before: bool = False,
+        poll_error_timeout: float = POLL_ERROR_TIMEOUT,
+        state: dict[str, Any] | None = None,
+    ) -> None:
         self._awaited = awaited
         self._earlier: dict[str, Any] = state if state and state.get("awaited") == awaited else {}
-        self._errors = errors or PollErrorBudget()
-        self._errors.restore(self._earlier.get("errors"))
+        errors = self._earlier.get("errors") or {}
+        self._polled_before = polled_before or bool(errors.get("looked"))
+        self._poll_error_timeout = poll_error_timeout
+        self._failed = Streak(errors.get("failed"))
 
     @property
     def state(self) -> dict[str, Any]:
         """The state that another process needs to continue the wait, as plain JSON."""
-        return {"awaited": self._awaited, "errors": self._errors.state}
+        errors = {"looked": self._polled_before, "failed": self._failed.state}
+        return {"awaited": self._awaited, "errors": errors}
 
     def decide(self, result: Any, at: float, offset: float = 0.0) -> PollDecision:
         """Decide what a poll means.
 
         :param result: the object that the poll found, ``None`` if there is none, or the poll's error.
-        :param at: Unix time of the poll.
         :param offset: seconds by which the service's clock is ahead of the local one.
         """
         if isinstance(result, MailError):
-            return self._errors.failed(result, at)
-        self._errors.succeeded()
+            return self._decide_error(result, at)
+        self._failed.end()
+        self._polled_before = True
         return self._decide(result, at, offset)
 
     @abstractmethod
     def _decide(self, result: Any, at: float, offset: float) -> PollDecision:
         """Decide what a poll means that did not fail."""
+
+    def _decide_error(self, error: MailError, at: float) -> PollDecision:
+        if not error.temporary and not self._polled_before:
+            return PollDecision(WaitStatus.REFUSED, str(error), is_seen=False)
+        self._failed.extend(at)
+        polls, seconds, limit = self._failed.polls, max(0.0, at - self._failed.since), self._poll_error_timeout
+        if polls > MAX_POLL_ERRORS and seconds >= limit:
+            return PollDecision(
+                WaitStatus.ERROR if error.temporary else WaitStatus.REFUSED,
+                f"{polls} polls in a row failed, for {seconds:.0f} s (poll_error_timeout: {limit:g} s), "
+                f"the last with: {error}",
+                is_seen=False,
+            )
+        return PollDecision(
+            WaitStatus.WAITING,
+            f"poll failed ({polls} in a row; the wait ends after {limit:g} s of failed polls): {error}",
+            pause=min(FIRST_BACKOFF * 2.0 ** min(polls - 1, 20), MAX_BACKOFF),
+            log_key=f"poll failed: {type(error).__name__}",
+            is_seen=False,
+        )
 
 
 class Polls(Iterator[tuple[object, PollDecision]]):
@@ -284,10 +245,7 @@ class Polls(Iterator[tuple[object, PollDecision]]):
 
 
 def format_utc(moment: float) -> str:
-    """Format a Unix time for display.
-
-    :param moment: Unix time.
-    """
+    """Format a Unix time for display."""
     return f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
@@ -327,16 +285,8 @@ class CampaignWait(Wait):
         counts as being sent, regardless of its send time.
     """
 
-    def __init__(
-        self,
-        mail_name: str,
-        errors: PollErrorBudget | None = None,
-        *,
-        seen: bool | None = False,
-        scheduled: bool = False,
-        state: dict[str, Any] | None = None,
-    ) -> None:
-        super().__init__(mail_name, errors, state)
+    def __init__(self, mail_name: str, *, seen: bool | None = False, scheduled: bool = False, **options: Any) -> None:
+        super().__init__(mail_name, **options)
         self.mail_name = mail_name
         self.seen: bool | None = self._earlier.get("seen", seen)
         self.scheduled = scheduled or bool(self._earlier.get("scheduled"))
@@ -414,13 +364,12 @@ class CampaignWait(Wait):
 class SenderWait(Wait):
     """Decides after each poll whether all four checks of a sender are good."""
 
-    def __init__(
-        self, sender_email: str, errors: PollErrorBudget | None = None, *, state: dict[str, Any] | None = None
-    ) -> None:
-        super().__init__(sender_email, errors, state)
+    def __init__(self, sender_email: str, **options: Any) -> None:
+        super().__init__(sender_email, **options)
+        self.sender_email = sender_email
 
     def _decide(self, result: Checks | None, at: float, offset: float) -> PollDecision:
-        sender = f"sender {self._awaited!r}"
+        sender = f"sender {self.sender_email!r}"
         if result is None:
             return PollDecision(WaitStatus.WAITING, f"there is no {sender} (yet)")
         if all(result.values()):
@@ -462,14 +411,13 @@ class StatsStabilityTracker(Wait):
     def __init__(
         self,
         mail_name: str,
-        errors: PollErrorBudget | None = None,
         *,
         stable_checks: int | None = None,
         min_interval: float = 0.0,
         max_age: float | None = None,
-        state: dict[str, Any] | None = None,
+        **options: Any,
     ) -> None:
-        super().__init__([mail_name, min_interval], errors, state)
+        super().__init__([mail_name, min_interval], **options)
         self.mail_name = mail_name
         self._stable_checks = stable_checks
         self._min_interval = min_interval
@@ -478,7 +426,7 @@ class StatsStabilityTracker(Wait):
         self._same = int(self._earlier.get("same", 0))
         self._last = float(self._earlier.get("last", 0.0))
         self._missing = Streak(self._earlier.get("missing"))
-        self._errors.polled_before |= self.record is not None
+        self._polled_before |= self.record is not None
 
     @property
     def state(self) -> dict[str, Any]:
@@ -504,18 +452,14 @@ class StatsStabilityTracker(Wait):
         return sent.timestamp() + (self._max_age or 0.0 if self._stable_checks is None else 0.0)
 
     def is_unknown(self, at: float) -> bool:
-        """Return whether there were no statistics for five minutes, and none before.
-
-        :param at: Unix time.
-        """
+        """Return whether there were no statistics for five minutes, and none before."""
         return self.record is None and self._missing.is_confirmed(at)
 
     def days(self, start_day: date, end_day: date | None, at: float) -> Days:
         """Return the days to request: the given days or, once the send time is known, the days around it.
 
-        :param start_day: first day on which the campaign may have been sent.
-        :param end_day: last such day; ``None`` for the day of the poll.
-        :param at: the service's Unix time of the poll.
+        :param end_day: ``None`` for the day of the poll.
+        :param at: the service's time of the poll.
         """
         sent, today = self.send_time, datetime.fromtimestamp(at, UTC).date()
         if sent is not None and sent.timestamp() <= at and not self._missing.polls:
