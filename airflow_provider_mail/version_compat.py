@@ -17,37 +17,40 @@ from airflow import __version__
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import (
-        AirflowException,
-        AirflowFailException,
-        AirflowNotFoundException,
-        AirflowSensorTimeout,
-        AirflowSkipException,
-        BaseHook,
-        Stats,
-        XCom,
-        conf,
-        mask_secret,
-        redact,
+        AirflowException as AirflowException,
+    )
+    from airflow.providers.common.compat.sdk import (
+        AirflowFailException as AirflowFailException,
+    )
+    from airflow.providers.common.compat.sdk import (
+        AirflowNotFoundException as AirflowNotFoundException,
+    )
+    from airflow.providers.common.compat.sdk import (
+        AirflowSensorTimeout as AirflowSensorTimeout,
+    )
+    from airflow.providers.common.compat.sdk import (
+        AirflowSkipException as AirflowSkipException,
+    )
+    from airflow.providers.common.compat.sdk import (
+        BaseHook as BaseHook,
+    )
+    from airflow.providers.common.compat.sdk import (
+        Stats as Stats,
+    )
+    from airflow.providers.common.compat.sdk import (
+        XCom as XCom,
+    )
+    from airflow.providers.common.compat.sdk import (
+        conf as conf,
+    )
+    from airflow.providers.common.compat.sdk import (
+        mask_secret as mask_secret,
+    )
+    from airflow.providers.common.compat.sdk import (
+        redact as redact,
     )
     from airflow.providers.common.sql.hooks.sql import DbApiHook
     from airflow.sdk import Context
-
-__all__ = [
-    "AIRFLOW_V_3_1_PLUS",
-    "AIRFLOW_V_3_2_PLUS",
-    "AIRFLOW_V_3_3_PLUS",
-    "AirflowException",
-    "AirflowFailException",
-    "AirflowNotFoundException",
-    "AirflowSensorTimeout",
-    "AirflowSkipException",
-    "BaseHook",
-    "Stats",
-    "XCom",
-    "conf",
-    "mask_secret",
-    "redact",
-]
 
 _VERSION = tuple(int(part) for part in __version__.split(".")[:2])
 

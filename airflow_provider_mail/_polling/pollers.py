@@ -19,7 +19,8 @@ from typing import Any, ClassVar, TypeAlias
 from airflow_provider_mail._config import configured_inbox
 from airflow_provider_mail._polling.shared_poller import S, SharedPoller, WaitSubscription, result_or_error, subscribe
 from airflow_provider_mail.api._core.pagination import Pager, next_pages
-from airflow_provider_mail.api.campaigns import FINAL, GetCampaignStats, MailStatus, find_campaign
+from airflow_provider_mail.api._core.responses import compact_records
+from airflow_provider_mail.api.campaigns import FINAL, GetCampaigns, GetCampaignStats, MailStatus, find_campaign
 from airflow_provider_mail.api.client import AsyncMailClient
 from airflow_provider_mail.api.errors import MailConnectError, MailError, MailIncompleteError
 from airflow_provider_mail.api.flows.statistics import campaign_stats
@@ -29,8 +30,6 @@ from airflow_provider_mail.api.flows.waits import (
     PollResult,
     SenderWait,
     StatsStabilityTracker,
-    by_name,
-    get_campaign_states,
 )
 from airflow_provider_mail.api.senders import GetSenders, checks_of, sender_in, verify_sender
 from airflow_provider_mail.hooks.mail import MailHook
@@ -51,6 +50,9 @@ PAGES_AT_ONCE = 4
 """Pages of a list that are requested concurrently. More would cost CPU time: that of a request grows with the number of
 open connections."""
 
+
+STATE_FIELDS = ("mail_name", "mail_status", "send_by_date_time", "guid", "team_name", "mail_stats")
+"""The fields of a campaign that polls need: without the contents, which make up most of a response."""
 
 CampaignKey: TypeAlias = tuple[str | None, str | None]
 """The name of a campaign, or its ``guid``."""
@@ -187,7 +189,7 @@ class CampaignPoller(MailPoller[CampaignSubscription]):
     ) -> None:
         """List campaigns by status, unless reading the list takes more requests than asking for each by name."""
         pages, max_pages = 0, len(waiting) / 2
-        pager: Pager[Any] = Pager(get_campaign_states(statuses))
+        pager: Pager[Any] = Pager(campaign_states(statuses))
         # The list may change while it is read; campaigns that are not in it are requested by name.
         with suppress(MailIncompleteError):
             while waiting and pager.next_request is not None and max(pages, pager.page_count or 0) <= max_pages:
@@ -206,6 +208,11 @@ class CampaignPoller(MailPoller[CampaignSubscription]):
         for subscription in wanted:
             search = client.run(find_campaign, subscription.wait.mail_name, subscription.guid)
             handle(subscription.key, await result_or_error(search))
+
+
+def campaign_states(statuses: list[MailStatus]) -> GetCampaigns:
+    """Return the request for campaigns in some states, a hundred per page, with only the fields that polls need."""
+    return compact_records(GetCampaigns(mail_status=statuses, page_size=100), STATE_FIELDS)
 
 
 @dataclass(eq=False, kw_only=True, slots=True)
@@ -258,7 +265,7 @@ class StatsPoller(MailPoller[StatsSubscription]):
             request = GetCampaignStats(start_date=start_day, end_date=end_day, mail_name=only)
             # A day that cannot be read must not block the waits for other days.
             result = await result_or_error(client.run(campaign_stats, request))
-            records = {} if isinstance(result, MailError) else by_name(result)
+            records = {} if isinstance(result, MailError) else {record.mail_name: record for record in result}
             for each in within:
                 report(each, result if isinstance(result, MailError) else records.get(each.wait.mail_name))
 

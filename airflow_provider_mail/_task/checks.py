@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 from airflow.sdk import XComArg
 
 from airflow_provider_mail._task.rules import ARGUMENTS, SEEN_ARGUMENTS, Rule
-from airflow_provider_mail.version_compat import RendersFields
+from airflow_provider_mail.version_compat import AirflowFailException, RendersFields
 
 if TYPE_CHECKING:
     import jinja2
@@ -199,8 +199,6 @@ def argument_error(problem: str, *, mapped: bool) -> Exception:
     :param mapped: whether they are those of a mapped task, which is created when it runs: a retry would not help.
     """
     if mapped:
-        from airflow_provider_mail.version_compat import AirflowFailException
-
         return AirflowFailException(problem)
     return ValueError(problem)
 
@@ -283,8 +281,6 @@ class RenderingMixin(RendersFields):
         :raises AirflowFailException: naming each argument that is wrong.
         """
         if self._rendered_problems:
-            from airflow_provider_mail.version_compat import AirflowFailException
-
             raise AirflowFailException("; ".join(self._rendered_problems))
         super().pre_execute(context)  # type: ignore[misc]
 
@@ -305,8 +301,6 @@ class RenderingMixin(RendersFields):
         try:
             rendered = self.render_template(template, context, environment, seen_oids)  # type: ignore[attr-defined]
         except Exception as error:
-            from airflow_provider_mail.version_compat import AirflowFailException
-
             if advice := template_advice(path, error):
                 raise AirflowFailException(advice) from None
             raise

@@ -16,7 +16,9 @@ from math import inf
 from typing import Any
 
 from airflow_provider_mail._task.division import ramp_problem, shares_problem
+from airflow_provider_mail.api.errors import MailValidationError
 from airflow_provider_mail.send_window import SendWindow, is_zone
+from airflow_provider_mail.version_compat import AirflowFailException
 
 SEEN_ARGUMENTS = {
     **dict.fromkeys(("content", "template_content"), "html"),
@@ -130,8 +132,6 @@ def given_rows(argument: str, value: Any) -> Any:
 
     :raises AirflowFailException: they are no rows.
     """
-    from airflow_provider_mail.version_compat import AirflowFailException
-
     rows = value() if callable(value) else value
     if problem := _rows(argument, rows):
         raise AirflowFailException(f"{argument}: {problem}")
@@ -148,8 +148,6 @@ def list_names(argument: str, value: Any) -> list[str] | None:
     :return: the names; ``None`` for ``None`` and empty text.
     :raises MailValidationError: when the value is neither text nor a list of texts.
     """
-    from airflow_provider_mail.api.errors import MailValidationError
-
     if isinstance(value, str):
         text, value = value.strip(), read_container(value)
         if not isinstance(value, list | tuple):
@@ -333,7 +331,6 @@ def _list_of_statuses(name: str, value: Any) -> str | None:
 
 
 def _recipients(name: str, value: Any) -> str | None:
-    from airflow_provider_mail.api.errors import MailValidationError
     from airflow_provider_mail.api.transactional import recipients_of
 
     try:

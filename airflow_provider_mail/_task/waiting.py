@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
 from airflow_provider_mail._task.mixin import MailTaskMixin
+from airflow_provider_mail.api.errors import MailError
+from airflow_provider_mail.api.flows.waits import PollDecision, Polls, Wait, WaitStatus, status_line
 from airflow_provider_mail.version_compat import (
     AirflowException,
     AirflowFailException,
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.state import TaskState
-    from airflow_provider_mail.api.flows.waits import PollDecision, Polls, Wait
     from airflow_provider_mail.triggers.campaigns import BaseWaitTrigger
 
 
@@ -73,10 +74,10 @@ class WaitingMixin(MailTaskMixin):
         """
 
     @abstractmethod
-    def trigger(self, end_time: float) -> BaseWaitTrigger:
+    def trigger(self, **options: Any) -> BaseWaitTrigger:
         """Return the trigger that continues the wait.
 
-        :param end_time: Unix time of the deadline, by the service's clock.
+        :param options: arguments of every trigger; see `BaseWaitTrigger`.
         """
 
     @property
@@ -114,8 +115,9 @@ class WaitingMixin(MailTaskMixin):
             # Airflow itself does not watch it while a task is deferred.
             began = getattr(context["ti"], "start_date", None) or datetime.now(UTC)
             end_time = min(end_time, (began + self.execution_timeout).timestamp())
+        options = {"poke_interval": self.poke_interval, "poll_error_timeout": self.poll_error_timeout}
         self.defer(
-            trigger=self.trigger(end_time + self.clock_offset),
+            trigger=self.trigger(end_time=end_time + self.clock_offset, **options),
             method_name="execute_complete",
             # The trigger has the same deadline; this one applies when no triggerer runs.
             timeout=timedelta(seconds=max(end_time - time.time(), 0) + self.poke_interval + 60),
@@ -158,8 +160,6 @@ class WaitingMixin(MailTaskMixin):
         return super().resume_execution(next_method, next_kwargs, context)  # type: ignore[misc]
 
     def _new_polls(self, context: Context) -> Polls:
-        from airflow_provider_mail.api.flows.waits import Polls, status_line
-
         self._wait = self.new_wait(poll_error_timeout=self.poll_error_timeout, **self.restored(context))
         self._end_time = self._end_time or time.time() + self.timeout
 
@@ -178,8 +178,6 @@ def decision_of(event: object) -> PollDecision:
 
     :raises AirflowException: it is not an event of these triggers.
     """
-    from airflow_provider_mail.api.flows.waits import PollDecision, WaitStatus
-
     match event:
         case {"status": str() as status, "message": str() as message, "result": dict() as result}:
             pass
@@ -301,8 +299,6 @@ class BaseWaitSensor(WaitingMixin, BaseSensorOperator):
         return None if self.reschedule and not self.deferrable else self._end_time
 
     def execute(self, context: Context) -> Any:
-        from airflow_provider_mail.api.flows.waits import WaitStatus
-
         with self._skip_only_if_seen():
             try:
                 return super().execute(context)
@@ -332,9 +328,6 @@ class BaseWaitSensor(WaitingMixin, BaseSensorOperator):
 
     def poke(self, context: Context) -> PokeReturnValue | bool:
         """Poll once; if the wait continues and ``deferrable`` is set, defer."""
-        from airflow_provider_mail.api.errors import MailError
-        from airflow_provider_mail.api.flows.waits import WaitStatus
-
         if time.monotonic() < self._next_poll:
             return False
         ends_at = time.monotonic() + self._seconds_left(context)
@@ -373,8 +366,6 @@ class BaseWaitSensor(WaitingMixin, BaseSensorOperator):
 
     def absent_decision(self) -> PollDecision | None:
         """Return the decision about an object that was not found, if it is that of the sandbox."""
-        from airflow_provider_mail.api.flows.waits import PollDecision, WaitStatus
-
         if not self.hook.config.sandbox:
             return None
         absent = self.absent.format(getattr(self, self.identity))

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml  # type: ignore[import-untyped]  # installed with Airflow, without stubs
 from airflow.cli.simple_table import AirflowConsole
@@ -28,15 +28,12 @@ from airflow_provider_mail.api._core.fields import Address, address_problem, wit
 from airflow_provider_mail.api.campaigns import Campaign, GetCampaigns, MailStats, MailStatus
 from airflow_provider_mail.api.errors import MailConfigError, MailError
 from airflow_provider_mail.api.flows.cancel_campaign import scheduled_campaigns
-from airflow_provider_mail.api.flows.waits import CampaignWait, Polls, WaitStatus
+from airflow_provider_mail.api.flows.waits import CampaignWait, PollResult, Polls, WaitStatus
 from airflow_provider_mail.hold import SETTLE_SECONDS, release_hold, set_hold
 from airflow_provider_mail.hold import stop as stop_campaigns
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.version_compat import AirflowException, AirflowNotFoundException
 from airflow_provider_mail.warehouse.errors import WarehouseError
-
-if TYPE_CHECKING:
-    from airflow_provider_mail.api.flows.waits import PollResult
 
 Command = Callable[[Namespace], None]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from airflow_provider_mail.api.errors import clear_traceback_frames
+from airflow_provider_mail.api.errors import MailConfigError, MailError, clear_traceback_frames
 from airflow_provider_mail.hooks.connection import (
     CONN_TYPE,
     FIELDS,
@@ -28,7 +28,7 @@ from airflow_provider_mail.hooks.connection import (
     redis_url,
     token_expiry_warning,
 )
-from airflow_provider_mail.version_compat import ASKING, BaseHook
+from airflow_provider_mail.version_compat import ASKING, BaseHook, mask_secret
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -98,8 +98,6 @@ class MailHook(BaseHook):
         return _ConnectionHolder(self._read_connection())
 
     def _read_connection(self) -> Connection:
-        from airflow_provider_mail.version_compat import mask_secret
-
         connection = self.get_connection(self.mail_conn_id)
         fields = fields_of(connection)
         for secret in (connection.password, *(fields.get(name) for name in FIELDS if FIELDS[name].secret)):
@@ -284,7 +282,6 @@ class MailHook(BaseHook):
         """Make one read-only request; return whether it succeeded, and a message that names the setting to fix."""
         from airflow_provider_mail.api.client import MailClient
         from airflow_provider_mail.api.config import RetrySettings, clear_text_warning, credential_of, explain
-        from airflow_provider_mail.api.errors import MailConfigError, MailError
         from airflow_provider_mail.api.lists import GetLists
 
         try:

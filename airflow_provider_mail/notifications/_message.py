@@ -346,7 +346,11 @@ def send(hook: DeadlineMailHook, message: OutgoingMessage) -> str:
     try:
         done.result(hook.seconds)
     except TimeoutError:
-        raise _timeout_error(hook, message) from None
+        sent = message.request
+        raise MailAmbiguousSendError(
+            f"{sent.path}: no response within {hook.seconds:g} s, uniqueMsgID {sent.unique_msg_id}",
+            operation=sent.path,
+        ) from None
     return _accepted(hook, message)
 
 
@@ -380,10 +384,3 @@ def _accepted(hook: MailHook, message: OutgoingMessage) -> str:
     if hook.config.sandbox:
         return f"Mail: sandbox: the service validated a message to {recipients}; nothing was sent."
     return f"Mail: accepted for {recipients}, uniqueMsgID {message.request.unique_msg_id}."
-
-
-def _timeout_error(hook: DeadlineMailHook, message: OutgoingMessage) -> MailAmbiguousSendError:
-    return MailAmbiguousSendError(
-        f"{message.request.path}: no response within {hook.seconds:g} s, uniqueMsgID {message.request.unique_msg_id}",
-        operation=message.request.path,
-    )

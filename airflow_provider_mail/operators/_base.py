@@ -13,6 +13,7 @@ from airflow.sdk import BaseOperator
 from airflow_provider_mail._task.checks import argument_error, unwrap
 from airflow_provider_mail._task.mixin import MailTaskMixin, OnEmpty, task_instance_name
 from airflow_provider_mail._task.rules import list_names
+from airflow_provider_mail.api.errors import MailValidationError
 from airflow_provider_mail.version_compat import AirflowFailException, AirflowSkipException
 
 if TYPE_CHECKING:
@@ -182,7 +183,6 @@ def check_alone(results: Sequence[Mapping[str, Any]], further_lists: Collection[
 
     :raises MailValidationError: when that may be.
     """
-    from airflow_provider_mail.api.errors import MailValidationError
     from airflow_provider_mail.api.flows.audience import AudienceList
 
     names = (name for result in results for name in result.get("send_list_names") or ())
@@ -201,8 +201,6 @@ def audience_lists(value: Any) -> dict[str, list[str]]:
     :param value: the result of an import, or the results of a mapped one.
     :raises MailValidationError: when it is not, or the import was a dry run.
     """
-    from airflow_provider_mail.api.errors import MailValidationError
-
     results = [value] if isinstance(value, Mapping) else list(value)
     lists: dict[str, list[str]] = {"send_list_names": [], "repel_list_names": []}
     for result in results:

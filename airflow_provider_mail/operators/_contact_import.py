@@ -13,6 +13,7 @@ from airflow.sdk import BaseOperator
 
 from airflow_provider_mail._task.checks import argument_error, is_known
 from airflow_provider_mail._task.mixin import SendGuardMixin, task_instance_name
+from airflow_provider_mail.api.errors import MailRejectedError
 from airflow_provider_mail.arguments import Brakes, Consent, Rejects
 from airflow_provider_mail.lineage import MailLineage
 from airflow_provider_mail.operators._base import BaseInterruptibleOperator
@@ -243,7 +244,6 @@ class BaseContactImportOperator(MailLineage, SendGuardMixin, BaseInterruptibleOp
     def _is_list_empty(self) -> bool:
         """Ask whether the list has nobody, such as one that was deleted since the try before."""
         from airflow_provider_mail.api.contacts import GetListContacts
-        from airflow_provider_mail.api.errors import MailRejectedError
 
         if self.list_name is None:
             return False

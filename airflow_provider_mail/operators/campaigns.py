@@ -9,7 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 
 from airflow_provider_mail._task.mixin import SendGuardMixin, Templated
-from airflow_provider_mail._task.waiting import DEFERRABLE, WaitingMixin
+from airflow_provider_mail._task.waiting import DEFERRABLE, WaitingMixin, was_ended
+from airflow_provider_mail.api.errors import MailConfigError, MailError
+from airflow_provider_mail.api.flows.waits import CampaignWait, PollDecision, PollResult, WaitStatus
 from airflow_provider_mail.lineage import MailLineage
 from airflow_provider_mail.links import MailCampaignLink, push_campaign_link
 from airflow_provider_mail.operators._base import BaseCampaignOperator, BaseDeleteOperator, BaseNamedOperator
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from airflow_provider_mail.api._core.requests import Client
     from airflow_provider_mail.api.campaigns import CreateCampaign
     from airflow_provider_mail.api.flows.create_once import Creation
-    from airflow_provider_mail.api.flows.waits import CampaignWait, PollDecision, PollResult
     from airflow_provider_mail.send_window import SendWindow
     from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 
@@ -246,7 +247,6 @@ class MailCreateCampaignOperator(MailLineage, SendGuardMixin, WaitingMixin, Base
         if sandbox or self.only_save or not results:
             return None, {}
         from airflow_provider_mail._audience.memory import Cap, Memory
-        from airflow_provider_mail.api.errors import MailConfigError
 
         if (memory := Memory.configured()) is None:
             raise MailConfigError("[mail] memory_conn_id: is not set, and the import of the audience had a memory")
@@ -280,7 +280,6 @@ class MailCreateCampaignOperator(MailLineage, SendGuardMixin, WaitingMixin, Base
     def _create(self, request: CreateCampaign, sandbox: bool, context: Context) -> Creation:
         from airflow_provider_mail._task.state import NOT_STORED, creation_state
         from airflow_provider_mail.api._core.pacing import KillGuard
-        from airflow_provider_mail.api.errors import MailError
         from airflow_provider_mail.api.flows.create_campaign import create_campaign
         from airflow_provider_mail.api.flows.create_once import CreationState
 
@@ -343,7 +342,6 @@ class MailCreateCampaignOperator(MailLineage, SendGuardMixin, WaitingMixin, Base
 
         :raises AirflowFailException: with the result of the cancellation.
         """
-        from airflow_provider_mail._task.waiting import was_ended
         from airflow_provider_mail.api.flows.cancel_campaign import cancel_campaign
 
         if was_ended(context["ti"]):
@@ -356,9 +354,6 @@ class MailCreateCampaignOperator(MailLineage, SendGuardMixin, WaitingMixin, Base
         :raises AirflowFailException: when the campaign will not be sent.
         :raises AirflowException: when the polls failed for too long, or the wait timed out.
         """
-        from airflow_provider_mail.api.errors import MailError
-        from airflow_provider_mail.api.flows.waits import WaitStatus
-
         self._awaited, self._guid = creation.mail_name, creation.guid
         # The send date is in the service's time.
         self.clock_offset = self.hook.get_conn().service_clock.offset
@@ -387,11 +382,9 @@ class MailCreateCampaignOperator(MailLineage, SendGuardMixin, WaitingMixin, Base
         return result
 
     def new_wait(self, **options: Any) -> CampaignWait:
-        from airflow_provider_mail.api.flows.waits import CampaignWait
-
         return CampaignWait(self._awaited, polled_before=True, seen=True, scheduled=self._send_time > 0, **options)
 
-    def trigger(self, end_time: float) -> MailCampaignTrigger:
+    def trigger(self, **options: Any) -> MailCampaignTrigger:
         from airflow_provider_mail.api.campaigns import Campaign
         from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 
@@ -402,12 +395,10 @@ class MailCreateCampaignOperator(MailLineage, SendGuardMixin, WaitingMixin, Base
             mail_conn_id=self.mail_conn_id,
             mail_name=self._awaited,
             guid=self._guid,
-            poke_interval=self.poke_interval,
-            end_time=end_time,
             not_before=self._send_time if self._send_time > now else 0.0,
             seen=True,
             cancel_on_kill=self.cancel_on_kill,
-            poll_error_timeout=self.poll_error_timeout,
+            **options,
         )
 
     def last_look(self, context: Context) -> PollDecision:

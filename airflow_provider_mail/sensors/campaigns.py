@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from airflow_provider_mail._task.mixin import Templated
 from airflow_provider_mail._task.waiting import DEFERRABLE, TIMEOUT, BaseWaitSensor
+from airflow_provider_mail.api.flows.waits import CampaignWait, PollResult
 from airflow_provider_mail.links import MailCampaignLink, push_campaign_link
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.airflow_arguments import SensorArguments
-    from airflow_provider_mail.api.flows.waits import CampaignWait, PollResult
     from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 
 __all__ = ["MailCampaignSensor"]
@@ -76,8 +76,6 @@ class MailCampaignSensor(BaseWaitSensor):
         self.set_arguments(**locals())
 
     def new_wait(self, *, polled_before: bool = False, **options: Any) -> CampaignWait:
-        from airflow_provider_mail.api.flows.waits import CampaignWait
-
         seen = None if polled_before else False
         return CampaignWait(self.mail_name, polled_before=polled_before, seen=seen, **options)
 
@@ -99,16 +97,14 @@ class MailCampaignSensor(BaseWaitSensor):
         forgotten = self._wait.has_unconfirmed_draft and not self.task_state(context).durable
         return DRAFT_POLL_SECONDS if forgotten else 0.0
 
-    def trigger(self, end_time: float) -> MailCampaignTrigger:
+    def trigger(self, **options: Any) -> MailCampaignTrigger:
         from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 
         assert self._decision is not None
         return MailCampaignTrigger(
             mail_conn_id=self.mail_conn_id,
             mail_name=self.mail_name,
-            poke_interval=self.poke_interval,
-            end_time=end_time,
             not_before=time.time() + self._decision.pause if self._wait.scheduled else 0.0,
             seen=bool(self._wait.seen),
-            poll_error_timeout=self.poll_error_timeout,
+            **options,
         )

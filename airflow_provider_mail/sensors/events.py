@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from airflow_provider_mail._task.mixin import Templated
 from airflow_provider_mail._task.waiting import DEFERRABLE, TIMEOUT, BaseWaitSensor
+from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail._polling.inbox import InboxReader, InboxWait
     from airflow_provider_mail._task.airflow_arguments import SensorArguments
-    from airflow_provider_mail.api.errors import MailError
     from airflow_provider_mail.triggers.events import MailInboxTrigger
 
 __all__ = ["MailInboxSensor"]
@@ -88,7 +88,6 @@ class MailInboxSensor(BaseWaitSensor):
         return InboxWait(self.reader.name, **options)
 
     def poll(self, context: Context) -> bool | MailError:
-        from airflow_provider_mail.api.errors import MailError
         from airflow_provider_mail.webhook.inbox import Inbox
 
         try:
@@ -96,13 +95,7 @@ class MailInboxSensor(BaseWaitSensor):
         except MailError as error:
             return error
 
-    def trigger(self, end_time: float) -> MailInboxTrigger:
+    def trigger(self, **options: Any) -> MailInboxTrigger:
         from airflow_provider_mail.triggers.events import MailInboxTrigger
 
-        return MailInboxTrigger(
-            inbox_conn_id=self.reader.name.conn_id,
-            inbox_table=self.reader.name.table,
-            poke_interval=self.poke_interval,
-            end_time=end_time,
-            poll_error_timeout=self.poll_error_timeout,
-        )
+        return MailInboxTrigger(inbox_conn_id=str(self.inbox_conn_id), inbox_table=str(self.inbox_table), **options)

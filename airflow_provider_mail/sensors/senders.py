@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from airflow_provider_mail._task.mixin import Templated
 from airflow_provider_mail._task.waiting import DEFERRABLE, TIMEOUT, BaseWaitSensor
+from airflow_provider_mail.api.errors import MailError
+from airflow_provider_mail.api.flows.waits import SenderWait
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_mail._task.airflow_arguments import SensorArguments
-    from airflow_provider_mail.api.errors import MailError
-    from airflow_provider_mail.api.flows.waits import SenderWait
     from airflow_provider_mail.api.senders import Checks
     from airflow_provider_mail.triggers.senders import MailSenderTrigger
 
@@ -65,12 +65,9 @@ class MailSenderSensor(BaseWaitSensor):
         self.set_arguments(**locals())
 
     def new_wait(self, **options: Any) -> SenderWait:
-        from airflow_provider_mail.api.flows.waits import SenderWait
-
         return SenderWait(self.sender_email, **options)
 
     def poll(self, context: Context) -> Checks | MailError | None:
-        from airflow_provider_mail.api.errors import MailError
         from airflow_provider_mail.api.senders import checks_of, find_sender, verify_sender
 
         if self.selector:
@@ -78,14 +75,9 @@ class MailSenderSensor(BaseWaitSensor):
         sender = self.ask(find_sender, self.sender_email)
         return sender if isinstance(sender, MailError) else checks_of(sender)
 
-    def trigger(self, end_time: float) -> MailSenderTrigger:
+    def trigger(self, **options: Any) -> MailSenderTrigger:
         from airflow_provider_mail.triggers.senders import MailSenderTrigger
 
         return MailSenderTrigger(
-            mail_conn_id=self.mail_conn_id,
-            sender_email=self.sender_email,
-            selector=self.selector,
-            poke_interval=self.poke_interval,
-            end_time=end_time,
-            poll_error_timeout=self.poll_error_timeout,
+            mail_conn_id=self.mail_conn_id, sender_email=self.sender_email, selector=self.selector, **options
         )

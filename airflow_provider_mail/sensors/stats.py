@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from airflow_provider_mail._task.mixin import Templated
 from airflow_provider_mail._task.waiting import DEFERRABLE, TIMEOUT, BaseWaitSensor
+from airflow_provider_mail.api.flows.waits import PollDecision, StatsPollResult, StatsStabilityTracker, WaitStatus
 from airflow_provider_mail.version_compat import AIRFLOW_V_3_3_PLUS
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from airflow_provider_mail._task.airflow_arguments import SensorArguments
     from airflow_provider_mail.api.campaigns import Campaign
     from airflow_provider_mail.api.errors import MailError
-    from airflow_provider_mail.api.flows.waits import PollDecision, StatsPollResult, StatsStabilityTracker
     from airflow_provider_mail.triggers.stats import MailStatsSettledTrigger
 
 __all__ = ["MailStatsSettledSensor"]
@@ -118,15 +118,13 @@ class MailStatsSettledSensor(BaseWaitSensor):
 
     def poll(self, context: Context) -> StatsPollResult:
         from airflow_provider_mail._task.statistics import window
-        from airflow_provider_mail.api.flows.waits import find_stats
+        from airflow_provider_mail.api.flows.statistics import find_stats
 
         start_day, end_day = window(context, self.start_day, self.end_day or date.max, self.lookback_days)
         self._days = start_day, end_day if self.end_day else None
         return self.ask(find_stats, self.mail_name, self._wait.days(*self._days, time.time() + self.clock_offset))
 
     def absent_decision(self) -> PollDecision | None:
-        from airflow_provider_mail.api.flows.waits import PollDecision, WaitStatus
-
         decision = super().absent_decision()
         if decision is not None or not self._wait.is_unknown(time.time()):
             return decision
@@ -165,8 +163,6 @@ class MailStatsSettledSensor(BaseWaitSensor):
         return {"mail_name": self.mail_name, **no_counts(CampaignStats), **super().sandbox_result()}
 
     def new_wait(self, **options: Any) -> StatsStabilityTracker:
-        from airflow_provider_mail.api.flows.waits import StatsStabilityTracker
-
         if self.reschedule and not self.deferrable and not AIRFLOW_V_3_3_PLUS:
             self.log.info("This Airflow stores no state between polls: only max_age ends the wait.")
         return StatsStabilityTracker(
@@ -177,7 +173,7 @@ class MailStatsSettledSensor(BaseWaitSensor):
             **options,
         )
 
-    def trigger(self, end_time: float) -> MailStatsSettledTrigger:
+    def trigger(self, **options: Any) -> MailStatsSettledTrigger:
         from airflow_provider_mail.triggers.stats import MailStatsSettledTrigger
 
         start_day, end_day = self._days
@@ -190,9 +186,7 @@ class MailStatsSettledSensor(BaseWaitSensor):
             min_interval=self.min_interval,
             max_age=self.max_age,
             state=self._wait.state,
-            poke_interval=self.poke_interval,
-            end_time=end_time,
-            poll_error_timeout=self.poll_error_timeout,
+            **options,
         )
 
 

@@ -19,11 +19,18 @@ from airflow.triggers.base import BaseEventTrigger, BaseTrigger, TriggerEvent
 
 from airflow_provider_mail._task.checks import checked
 from airflow_provider_mail._task.rules import MAX_SECONDS, duration, number, text
+from airflow_provider_mail.api.errors import MailError
+from airflow_provider_mail.api.flows.waits import (
+    MAX_SCHEDULED_PAUSE,
+    CampaignWait,
+    PollDecision,
+    WaitStatus,
+    status_line,
+)
 
 if TYPE_CHECKING:
     from airflow_provider_mail._polling.campaign_changes import FinalCampaign
     from airflow_provider_mail._polling.shared_poller import SharedPoller, WaitSubscription
-    from airflow_provider_mail.api.flows.waits import PollDecision
 
 __all__ = ["MailCampaignEventTrigger", "MailCampaignTrigger"]
 
@@ -92,7 +99,6 @@ class BaseWaitTrigger(BaseTrigger):
 
     async def _wait(self) -> PollDecision:
         from airflow_provider_mail._polling.shared_poller import EXTRA_POLL_SECONDS, SETTLE_SECONDS, subscribe
-        from airflow_provider_mail.api.flows.waits import PollDecision, WaitStatus, status_line
 
         # The task polled successfully before it deferred, so a rejection may be temporary.
         limits = {"polled_before": True, "poll_error_timeout": self.poll_error_timeout}
@@ -192,7 +198,6 @@ class MailCampaignTrigger(BaseWaitTrigger):
 
     def subscription(self, **options: Any) -> tuple[type[SharedPoller[Any]], WaitSubscription[Any]]:
         from airflow_provider_mail._polling.pollers import CampaignPoller, CampaignSubscription
-        from airflow_provider_mail.api.flows.waits import MAX_SCHEDULED_PAUSE, CampaignWait
 
         wait = CampaignWait(self.mail_name, seen=self.seen, scheduled=self.not_before > 0, **options)
         pause = min(max(self.not_before - time.time(), 0.0), MAX_SCHEDULED_PAUSE)
@@ -279,8 +284,6 @@ class MailCampaignEventTrigger(BaseEventTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Poll endlessly; yield an event for each poll that finds newly completed campaigns."""
-        from airflow_provider_mail.api.errors import MailError
-
         # In a thread: importing the client takes long enough to block every other trigger.
         await asyncio.to_thread(import_module, "airflow_provider_mail._polling.campaign_changes")
         from airflow_provider_mail._polling.campaign_changes import (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_mail.api.flows.waits import SenderWait
 from airflow_provider_mail.triggers.campaigns import BaseWaitTrigger
 
 if TYPE_CHECKING:
@@ -40,7 +41,6 @@ class MailSenderTrigger(BaseWaitTrigger):
 
     def subscription(self, **options: Any) -> tuple[type[SharedPoller[Any]], WaitSubscription[Any]]:
         from airflow_provider_mail._polling.pollers import SenderPoller, SenderSubscription
-        from airflow_provider_mail.api.flows.waits import SenderWait
 
         wait = SenderWait(self.sender_email, **options)
         return SenderPoller, SenderSubscription(wait=wait, selector=self.selector)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_mail.api.flows.waits import MAX_STATS_PAUSE, StatsStabilityTracker
 from airflow_provider_mail.triggers.campaigns import BaseWaitTrigger
 
 if TYPE_CHECKING:
@@ -52,7 +53,6 @@ class MailStatsSettledTrigger(BaseWaitTrigger):
 
     def subscription(self, **options: Any) -> tuple[type[SharedPoller[Any]], WaitSubscription[Any]]:
         from airflow_provider_mail._polling.pollers import StatsPoller, StatsSubscription
-        from airflow_provider_mail.api.flows.waits import MAX_STATS_PAUSE, StatsStabilityTracker
 
         tracker = StatsStabilityTracker(
             self.mail_name,

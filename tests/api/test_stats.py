@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_provider_mail._polling.pollers import campaign_states
 from airflow_provider_mail.api._core.responses import compact_records
 from airflow_provider_mail.api.campaigns import Campaign, CampaignStats, GetCampaigns, GetCampaignStats, MailStatus
 from airflow_provider_mail.api.client import MailClient
@@ -27,7 +28,6 @@ from airflow_provider_mail.api.errors import (
 )
 from airflow_provider_mail.api.flows.second_source import check_campaigns, check_contacts, existing_of
 from airflow_provider_mail.api.flows.statistics import campaign_stats, missing_days, transactional_stats
-from airflow_provider_mail.api.flows.waits import get_campaign_states
 from airflow_provider_mail.api.transactional import GetTransactionalStats
 from airflow_provider_mail.warehouse.tables.resources import CONTACTS as CONTACTS_TABLE
 from mail_emulator import Emulator
@@ -208,7 +208,7 @@ def test_missing_days_are_those_without_a_record(listed: set[int], most: int, wh
 # Compact campaigns, contacts and statistics are those that the model reads, or end in the same error.
 
 NOON = int(datetime(2026, 1, 2, 12, tzinfo=UTC).timestamp()) * 1000
-STATES = get_campaign_states([MailStatus.SENDING])
+STATES = campaign_states([MailStatus.SENDING])
 STATE_FIELDS = ("mail_name", "mail_status", "send_by_date_time", "guid", "team_name", "mail_stats")
 CONTACTS = GetListContacts(list_name="all")
 CONTACT_FIELDS = (*Contact.model_fields, "other_fields")

@@ -16,6 +16,7 @@ from airflow_provider_mail.api.errors import (
     MailAuthError,
     MailServerError,
 )
+from airflow_provider_mail.api.flows.statistics import find_stats
 from airflow_provider_mail.api.flows.waits import (
     HEARTBEAT_SECONDS,
     MAX_POLL_ERRORS,
@@ -30,7 +31,6 @@ from airflow_provider_mail.api.flows.waits import (
     StatusLog,
     Wait,
     WaitStatus,
-    find_stats,
     status_line,
 )
 from mail_emulator import Emulator
@@ -148,7 +148,7 @@ def test_the_time_of_a_poll_is_before_its_request() -> None:
 
     def poll() -> tuple[object, float]:
         times["responded"] = time.time()
-        return None, 0.0
+        return "found", 0.0
 
     next(Polls(Recorder("news"), poll, log=print))
     assert times["decided"] <= times["responded"]

@@ -49,6 +49,16 @@ def campaign_stats(client: Client, request: GetCampaignStats, *, compact: bool =
     return list(records.values())
 
 
+def find_stats(client: Client, mail_name: str, days: tuple[date, date]) -> CampaignStats | None:
+    """Get the record of the campaign of exactly this name, if it was sent in these days.
+
+    :raises MailIncompleteError: the response for a single day is incomplete.
+    """
+    start_day, end_day = days
+    records = campaign_stats(client, GetCampaignStats(start_date=start_day, end_date=end_day, mail_name=mail_name))
+    return next((record for record in records if record.mail_name == mail_name), None)
+
+
 def transactional_stats(client: Client, request: GetTransactionalStats) -> list[TransactionalStats]:
     """Get the records of a window in the order of the days; ``missing_days`` returns the days without a record.
 

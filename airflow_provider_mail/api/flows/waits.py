@@ -19,12 +19,11 @@ from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from airflow_provider_mail.api._core.requests import Client
-from airflow_provider_mail.api._core.responses import compact_records
-from airflow_provider_mail.api.campaigns import Campaign, CampaignStats, GetCampaigns, GetCampaignStats, MailStatus
 from airflow_provider_mail.api.errors import MailError
 
 if TYPE_CHECKING:
+    # DAG files import this module: not the models of campaigns.
+    from airflow_provider_mail.api.campaigns import Campaign, CampaignStats
     from airflow_provider_mail.api.senders import Checks
 
 
@@ -157,6 +156,9 @@ class Wait(ABC):
     :param state: the :attr:`state` of another wait, to continue from it; ignored if it is for something else.
     """
 
+    thing: str
+    """The awaited object, for messages."""
+
     def __init__(
         self,
         awaited: Any,
@@ -171,12 +173,13 @@ class Wait(ABC):
         self._polled_before = polled_before or bool(errors.get("looked"))
         self._poll_error_timeout = poll_error_timeout
         self._failed = Streak(errors.get("failed"))
+        self._missing = Streak(self._earlier.get("missing"))
 
     @property
     def state(self) -> dict[str, Any]:
         """The state that another process needs to continue the wait, as plain JSON."""
         errors = {"looked": self._polled_before, "failed": self._failed.state}
-        return {"awaited": self._awaited, "errors": errors}
+        return {"awaited": self._awaited, "errors": errors, "missing": self._missing.state}
 
     def decide(self, result: Any, at: float, offset: float = 0.0) -> PollDecision:
         """Decide what a poll means.
@@ -188,11 +191,19 @@ class Wait(ABC):
             return self._decide_error(result, at)
         self._failed.end()
         self._polled_before = True
+        if result is None:
+            self._missing.extend(at)
+            return self._decide_missing(at)
+        self._missing.end()
         return self._decide(result, at, offset)
 
     @abstractmethod
     def _decide(self, result: Any, at: float, offset: float) -> PollDecision:
-        """Decide what a poll means that did not fail."""
+        """Decide what a poll means that found the object."""
+
+    def _decide_missing(self, at: float) -> PollDecision:
+        """Decide what it means that a poll found no object."""
+        return PollDecision(WaitStatus.WAITING, f"there is no {self.thing} (yet)")
 
     def _decide_error(self, error: MailError, at: float) -> PollDecision:
         if not error.temporary and not self._polled_before:
@@ -249,13 +260,10 @@ def format_utc(moment: float) -> str:
     return f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-_STATE_FIELDS = ("mail_name", "mail_status", "send_by_date_time", "guid", "team_name", "mail_stats")
-"""The fields of a campaign that polls need: without the contents, which make up most of a response."""
-
 MAX_SCHEDULED_PAUSE = 300.0
 """Maximum seconds between polls of a scheduled campaign: it may be sent earlier, or clocks may change."""
 
-StatsPollResult: TypeAlias = CampaignStats | MailError | None
+StatsPollResult: TypeAlias = "CampaignStats | MailError | None"
 """The result of one poll: the record of exactly that name, ``None`` if there is none, or the error of the poll."""
 
 Days: TypeAlias = tuple[date, date]
@@ -268,12 +276,7 @@ MAX_STATS_PAUSE = 3600.0
 """Maximum seconds between polls before the send time or the age is reached: the send time may change."""
 
 
-def get_campaign_states(statuses: list[MailStatus]) -> GetCampaigns:
-    """Return the request for campaigns in some states, a hundred per page, with only the fields that polls need."""
-    return compact_records(GetCampaigns(mail_status=statuses, page_size=100), _STATE_FIELDS)
-
-
-PollResult: TypeAlias = Campaign | MailError | None
+PollResult: TypeAlias = "Campaign | MailError | None"
 """The result of one poll: the campaign of exactly that name, ``None`` if there is none, or the poll's error."""
 
 
@@ -290,39 +293,19 @@ class CampaignWait(Wait):
         self.mail_name = mail_name
         self.seen: bool | None = self._earlier.get("seen", seen)
         self.scheduled = scheduled or bool(self._earlier.get("scheduled"))
-        self._missing = Streak(self._earlier.get("missing"))
         self._drafts = Streak(self._earlier.get("drafts"))
 
     @property
     def state(self) -> dict[str, Any]:
-        return super().state | {
-            "seen": self.seen,
-            "scheduled": self.scheduled,
-            "missing": self._missing.state,
-            "drafts": self._drafts.state,
-        }
+        return super().state | {"seen": self.seen, "scheduled": self.scheduled, "drafts": self._drafts.state}
 
     @property
     def has_unconfirmed_draft(self) -> bool:
         """Whether the last poll showed a draft that may still be scheduled or sent."""
         return self._drafts.polls > 0
 
-    def _decide(self, result: Campaign | None, at: float, offset: float) -> PollDecision:
-        if result is None:
-            self._drafts.end()
-            self._missing.extend(at)
-            return self._decide_missing(at)
-        self._missing.end()
-        self.seen = True
-        send_time = result.send_by_date_time
-        seconds_ahead = 0.0 if send_time is None else send_time.timestamp() - (at + offset)
-        if result.mail_status == MailStatus.DRAFT and seconds_ahead <= 0:
-            self._drafts.extend(at)
-        else:
-            self._drafts.end()
-        return self._decide_found(result, at, seconds_ahead)
-
     def _decide_missing(self, at: float) -> PollDecision:
+        self._drafts.end()
         campaign = f"campaign {self.mail_name!r}"
         if self.seen and self._missing.is_confirmed(at):
             return PollDecision(WaitStatus.FAILED, f"{campaign} has disappeared: deleted or cancelled at the service")
@@ -332,33 +315,40 @@ class CampaignWait(Wait):
             )
         return PollDecision(WaitStatus.WAITING, f"{campaign} was not found ({'any more' if self.seen else 'yet'})")
 
-    def _decide_found(self, campaign: Campaign, at: float, seconds_ahead: float) -> PollDecision:
-        description, status = f"campaign {self.mail_name!r}", campaign.mail_status
+    def _decide(self, result: Campaign, at: float, offset: float) -> PollDecision:
+        from airflow_provider_mail.api.campaigns import MailStatus
+
+        self.seen = True
+        campaign, status, send_time = f"campaign {self.mail_name!r}", result.mail_status, result.send_by_date_time
+        seconds_ahead = 0.0 if send_time is None else send_time.timestamp() - (at + offset)
+        is_draft = status == MailStatus.DRAFT
+        if is_draft and seconds_ahead <= 0:
+            self._drafts.extend(at)
+        else:
+            self._drafts.end()
         if status == MailStatus.SENDING and (seconds_ahead <= 0 or not self.scheduled):
-            return PollDecision(WaitStatus.WAITING, f"{description}: sending (mailStatus 1)")
+            return PollDecision(WaitStatus.WAITING, f"{campaign}: sending (mailStatus 1)")
         if status == MailStatus.COMPLETE:
-            stats = campaign.mail_stats.dump_declared() if campaign.mail_stats else {}
-            return PollDecision(WaitStatus.COMPLETE, f"{description} was sent", stats)
+            stats = result.mail_stats.dump_declared() if result.mail_stats else {}
+            return PollDecision(WaitStatus.COMPLETE, f"{campaign} was sent", stats)
         if status == MailStatus.FAILED:
             return PollDecision(
-                WaitStatus.FAILED, f"{description}: the service reports that sending failed (mailStatus 4)"
+                WaitStatus.FAILED, f"{campaign}: the service reports that sending failed (mailStatus 4)"
             )
-        if seconds_ahead > 0:
-            assert campaign.send_by_date_time is not None
+        if send_time is not None and seconds_ahead > 0:
             self.scheduled = True
             return PollDecision(
                 WaitStatus.WAITING,
-                f"{description}: scheduled for {format_utc(campaign.send_by_date_time.timestamp())} "
-                f"(mailStatus {status})",
+                f"{campaign}: scheduled for {format_utc(send_time.timestamp())} (mailStatus {status})",
                 pause=min(seconds_ahead, MAX_SCHEDULED_PAUSE),
             )
-        if status == MailStatus.DRAFT and self._drafts.is_confirmed(at):
+        if self._drafts.is_confirmed(at):
             return PollDecision(
                 WaitStatus.FAILED,
-                f"{description} is a draft (mailStatus -1): saved only, or cancelled before its send time",
+                f"{campaign} is a draft (mailStatus -1): saved only, or cancelled before its send time",
             )
-        state = "shows as a draft" if status == MailStatus.DRAFT else "waiting"
-        return PollDecision(WaitStatus.WAITING, f"{description}: {state} (mailStatus {status})")
+        state = "shows as a draft" if is_draft else "waiting"
+        return PollDecision(WaitStatus.WAITING, f"{campaign}: {state} (mailStatus {status})")
 
 
 class SenderWait(Wait):
@@ -367,34 +357,15 @@ class SenderWait(Wait):
     def __init__(self, sender_email: str, **options: Any) -> None:
         super().__init__(sender_email, **options)
         self.sender_email = sender_email
+        self.thing = f"sender {sender_email!r}"
 
-    def _decide(self, result: Checks | None, at: float, offset: float) -> PollDecision:
-        sender = f"sender {self.sender_email!r}"
-        if result is None:
-            return PollDecision(WaitStatus.WAITING, f"there is no {sender} (yet)")
-        if all(result.values()):
-            return PollDecision(WaitStatus.COMPLETE, f"all four checks of {sender} are good", dict(result))
+    def _decide(self, result: Checks, at: float, offset: float) -> PollDecision:
         from airflow_provider_mail.api.senders import failed_checks
 
+        if all(result.values()):
+            return PollDecision(WaitStatus.COMPLETE, f"all four checks of {self.thing} are good", dict(result))
         failed = failed_checks(result)
-        return PollDecision(WaitStatus.WAITING, f"{sender} is not valid yet{f': {failed}' if failed else ''}")
-
-
-def find_stats(client: Client, mail_name: str, days: Days) -> CampaignStats | None:
-    """Get the record of the campaign of exactly this name, if it was sent in these days.
-
-    :raises MailIncompleteError: the response for a single day is incomplete.
-    """
-    # Imported here: it takes some time, and most waits are for a campaign.
-    from airflow_provider_mail.api.flows.statistics import campaign_stats
-
-    start_day, end_day = days
-    records = campaign_stats(client, GetCampaignStats(start_date=start_day, end_date=end_day, mail_name=mail_name))
-    return by_name(records).get(mail_name)
-
-
-def by_name(records: list[CampaignStats]) -> dict[str, CampaignStats]:
-    return {record.mail_name: record for record in records}
+        return PollDecision(WaitStatus.WAITING, f"{self.thing} is not valid yet{f': {failed}' if failed else ''}")
 
 
 class StatsStabilityTracker(Wait):
@@ -425,17 +396,11 @@ class StatsStabilityTracker(Wait):
         self.record: dict[str, Any] | None = self._earlier.get("record")
         self._same = int(self._earlier.get("same", 0))
         self._last = float(self._earlier.get("last", 0.0))
-        self._missing = Streak(self._earlier.get("missing"))
         self._polled_before |= self.record is not None
 
     @property
     def state(self) -> dict[str, Any]:
-        return super().state | {
-            "record": self.record,
-            "same": self._same,
-            "last": self._last,
-            "missing": self._missing.state,
-        }
+        return super().state | {"record": self.record, "same": self._same, "last": self._last}
 
     @property
     def send_time(self) -> datetime | None:
@@ -468,11 +433,7 @@ class StatsStabilityTracker(Wait):
             return day - timedelta(days=1), min(day + timedelta(days=1), today)
         return start_day, max(start_day, end_day or today)
 
-    def _decide(self, result: CampaignStats | None, at: float, offset: float) -> PollDecision:
-        if result is None:
-            self._missing.extend(at)
-            return self._decide_missing(at)
-        self._missing.end()
+    def _decide(self, result: CampaignStats, at: float, offset: float) -> PollDecision:
         record = result.model_dump(mode="json", include=set(type(result).model_fields))
         if record != self.record:
             self.record, self._same, self._last = record, 1, at
