@@ -278,15 +278,15 @@ def waits_table(waits: Sequence[Wait], subjects: Mapping[tuple[str, str], str]) 
     :param subjects: the subjects of campaigns by account and name.
     """
     columns = [
-        Column("Step"), Column("Run", is_below=True), Column("Until"), Column("Campaign"),
-        Column("Since", "time"), Column("At most until", "time"), Column("State"),
+        Column("Step"), Column("Run", is_below=True), Column("Waits until"), Column("Campaign"),
+        Column("Since", "time"), Column("Late after", "time"), Column("State"),
     ]  # fmt: skip
     rows = [
         (
             Cell(step_name(wait.task), href=task_address(*wait.task), is_outside=True), wait.task[2],
             wait.until, labeled(subjects.get((wait.account, wait.mail_name), ""), wait.mail_name), wait.since,
             wait.deadline,
-            Cell("past its time", state="failed") if wait.is_late else Cell("waits"),
+            Cell("late", state="failed") if wait.is_late else Cell("waiting"),
         )
         for wait in waits
     ]  # fmt: skip

@@ -285,13 +285,13 @@ def counts_table(campaign: Campaign) -> Grid:
     rows: list[Sequence[Any]] = [
         (label, counts[name], rate(counts[name], sent)) for label, name in PARTS if counts[name] is not None
     ]
-    columns = [Column("Mails"), Column("Count", "number"), Column("Of sent", "percent")]
+    columns = [Column("Result"), Column("Mails", "number"), Column("Share of sent", "percent")]
     return Grid("counts", "What happened to its mails", columns, rows)
 
 
 def comparison(campaigns: Sequence[Campaign]) -> Grid:
     rates = [(label, name) for label, name in PARTS if name != "sent_count"]
-    columns = [Column("Campaign"), Column("Name", is_below=True), Column("Date", "time"), Column("Mails", "number")]
+    columns = [Column("Campaign"), Column("Name", is_below=True), Column("Date", "time"), Column("Sent", "number")]
     columns += [Column(label, "percent") for label, _ in rates] + [Column("Click to open", "percent")]
     return Grid("comparison", "Campaigns side by side", columns, [_compared(campaign, rates) for campaign in campaigns])
 
@@ -314,4 +314,5 @@ def curves_table(lines: Sequence[tuple[str, Sequence[Point]]]) -> Grid:
     points = [dict(line) for _, line in lines]
     ages = sorted({age for line in points for age in line})
     columns = [Column("Days since the sending", "number"), *(Column(name, "percent") for name, _ in lines)]
-    return Grid("opens", "Opens by day", columns, [(int(age), *(line.get(age) for line in points)) for age in ages])
+    rows = [(int(age), *(line.get(age) for line in points)) for age in ages]
+    return Grid("opens", "Opens by days since the sending", columns, rows)

@@ -67,7 +67,7 @@ COLUMNS = (
     ("lists", "Lists", "text"),
     ("sent_at", "Date", "time"),
     ("state", "State", "text"),
-    ("sent_count", "Mails", "number"),
+    ("sent_count", "Sent", "number"),
     *((name, label, "percent") for name, label, _, _ in RATES),
 )
 

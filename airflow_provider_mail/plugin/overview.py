@@ -122,7 +122,7 @@ def current(reader: Reader, counted: lists.Lists | None) -> tuple[Grid, int]:
     below = [Column(label, is_below=True) for label in ("Name", "Lists")]
     columns = [
         Column("Campaign"), *below, Column("State"), Column("Time of sending", "time"),
-        Column("People, at most", "number"),
+        Column("Recipients, at most", "number"),
     ]  # fmt: skip
     if not reader.has("campaigns"):
         return Grid("current", "Campaigns that go out next", columns, []), 0
@@ -247,7 +247,7 @@ def _events(reader: Reader, now: datetime.datetime) -> Sequence[Finding]:
         problems += [Finding("failed", "activity", f"{_NOT_NEW} {problem}", "events") for problem, _ in inbox.problems]
     count, earliest = reader.since("dead_letters", "received_at", now - RECENT)
     if count:
-        text = f"{_of(count, 'message')} about single mails could not be read in the last seven days"
+        text = f"{_of(count, 'report')} about single mails could not be read in the last seven days"
         problems.append(Finding("old", "unreadable", text, "events#letters", moment(earliest)))
     count, _ = reader.since("event_differences", "stats_date", (now - RECENT).date(), " AND tolerated = FALSE")
     if count:
@@ -278,9 +278,9 @@ def _loads(reader: Reader) -> Sequence[Finding]:
         old = [part for part in parts if part.old_since]
         if len(old) == len(parts):
             age = _of((now - max(part.at for part in parts)).days, "day")
-            problems.append(Finding("old", "old", f"{title} are {age} old{shown(account)}", "loads"))
+            problems.append(Finding("old", "old", f"{title} were last updated {age} ago{shown(account)}", "loads"))
         elif old:
-            text = f"{title} of {len(old)} of {_of(len(parts), 'list')} are old{shown(account)}"
+            text = f"{title} of {len(old)} of {_of(len(parts), 'list')} were not updated for two days{shown(account)}"
             problems.append(Finding("old", "old", text, "loads", min(part.at for part in old)))
         if missing := [day for part in parts for day in part.missing or ()]:
             text = f"{title}: {_of(len(missing), 'day')} missing{shown(account)}"

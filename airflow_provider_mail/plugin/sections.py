@@ -40,11 +40,11 @@ SECTIONS = (
         "warehouse.html#contacts-of-a-list",
     ),
     Section(
-        "transactional", "Transactional", ("transactional_stats",),
+        "transactional", "Transactional mail", ("transactional_stats",),
         "Receipts, password mails and the like: how many were sent, opened and bounced each day.", "statistics.html",
     ),
     Section(
-        "loads", "Freshness", ("loads", "campaigns"),
+        "loads", "Data age", ("loads", "campaigns"),
         "How old the numbers on this page are, and which days are missing.", "statistics.html",
     ),
     Section(

@@ -163,7 +163,7 @@ def test_totals_are_of_all_that_match(visitor: Visitor, empty: Warehouse) -> Non
     assert "?sort=mail_name&csv=campaigns" in Page(visitor.get("campaigns?sort=mail_name&page=2")).links()
     lines = visitor.get("campaigns?csv=campaigns&sort=mail_name&page=2").splitlines()
     assert len(lines) == 61, "the CSV has all pages"
-    assert lines[0].startswith("Campaign,Name,Lists,Date,State,Mails,Opened,Clicked,Click to open,Bounced")
+    assert lines[0].startswith("Campaign,Name,Lists,Date,State,Sent,Opened,Clicked,Click to open,Bounced")
     assert lines[1] == "letter 000,,,2026-03-01T08:00:00+00:00,sent,1000,80.00,16.00,20.00,1.00,0.20"
 
 

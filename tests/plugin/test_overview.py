@@ -52,13 +52,13 @@ def test_what_needs_attention(visitor: Visitor, filled: Warehouse, monkeypatch: 
         "failed 1 import failed in the last seven days",
         "rejected 14 people were rejected in the last seven days, in 2 imports",
         "stopped 1 import of an audience stopped: more people would have changed than is allowed since 2026-03-11",
-        "unreadable 1 message about single mails could not be read in the last seven days since 2026-03-10 09:00",
+        "unreadable 1 report about single mails could not be read in the last seven days since 2026-03-10 09:00",
         "differs 1 number of the last seven days differs from what the email service counts",
-        "old Results of campaigns are 10 days old (account mail_shop)",
+        "old Results of campaigns were last updated 10 days ago (account mail_shop)",
         "missing Results of transactional mail: 1 day missing (account mail_default)",
     ]
     assert [line for line in expected if line not in text] == []
-    assert "2 steps wait for the email service, for example until a campaign has been sent." in text
+    assert "2 automatic steps wait for the email service, for example until a campaign has been sent." in text
     links = Page(visitor.get("")).links()
     failed = "campaigns?state=failed&from=2026-02-10"
     for link in (failed, "waits", "imports", "audiences#runs", "events#letters", "events#differences"):

@@ -167,7 +167,8 @@ class StillClock(Clock):
 
     def __init__(self) -> None:
         super().__init__()
-        self._start = _monotonic()
+        # Whole seconds, so that sums of times are exact: what lasts 60 s is over when 60 s have passed.
+        self._start = float(int(_monotonic()))
 
     def monotonic(self) -> float:
         return self._start + self.skipped

@@ -81,7 +81,7 @@ def test_pictures(
                 page.get_by_role("link", name="Three ideas").first.click()
                 page.get_by_role("img", name="Opens in percent").wait_for()
                 page.screenshot(path=folder / f"page-campaign-{size}-{scheme}.png", full_page=True)
-        set_hold(set_by="ada", reason="wrong price in the spring offer")
+        set_hold(set_by="ada", reason="wrong price in the newsletter")
         try:
             for size, (width, height) in SIZES.items():
                 for scheme in ("light", "dark"):
@@ -101,7 +101,7 @@ def _wait(run_dag: Callable[..., RunResult]) -> None:
     from sqlalchemy import select, update
 
     now = datetime.datetime.now(datetime.UTC)
-    for dag_id, mail_name in (("spring_offer", "spring offer"), ("newsletter", "newsletter of next week")):
+    for dag_id, mail_name in (("welcome", "welcome"), ("newsletter", "newsletter of next week")):
         with DAG(dag_id, schedule=None) as dag:
             EmptyOperator(task_id="wait"), EmptyOperator(task_id="approve")
         of_run = (TaskInstance.dag_id == dag_id) & (TaskInstance.run_id == run_dag(dag).run_id)
@@ -113,8 +113,12 @@ def _wait(run_dag: Callable[..., RunResult]) -> None:
             waits = of_run & (TaskInstance.task_id == "wait")
             values = {"state": "deferred", "trigger_id": trigger.id, "operator": "MailCampaignSensor"}
             session.execute(update(TaskInstance).where(waits).values(**values))
-            if dag_id == "spring_offer":
+            if dag_id == "newsletter":
                 asks = of_run & (TaskInstance.task_id == "approve")
                 session.execute(update(TaskInstance).where(asks).values(state="awaiting_input"))
                 asked = session.scalars(select(TaskInstance.id).where(asks)).one()
-                session.add(HITLDetail(ti_id=asked, options=["Approve", "Reject"], subject="Send it?", params={}))
+                session.add(
+                    HITLDetail(
+                        ti_id=asked, options=["Approve", "Reject"], subject="Send the next newsletter?", params={}
+                    )
+                )
