@@ -25,9 +25,9 @@ from airflow_provider_mail._polling.shared_poller import (
 from airflow_provider_mail.api.errors import MailConfigError, MailConnectError, MailError
 from airflow_provider_mail.api.flows.waits import PollDecision, Wait, WaitStatus
 from airflow_provider_mail.version_compat import use_connection
-from airflow_provider_mail.warehouse.errors import WarehouseError, connect_error_message, safe_message
+from airflow_provider_mail.warehouse.errors import WarehouseError, connect_error_message
 from airflow_provider_mail.warehouse.time_limit import Reading, aread, read_within
-from airflow_provider_mail.webhook.inbox import Inbox, inbox_of
+from airflow_provider_mail.webhook.inbox import Inbox, inbox_of, problem_of
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -99,13 +99,10 @@ class InboxReader:
             return
         except MailError:
             raise
-        except TimeoutError:
-            self._inbox, message = None, f"no answer within {QUERY_SECONDS:g} seconds"
-        except WarehouseError as error:
-            self._inbox, message = None, str(error)
         except Exception as error:
             self._inbox = None
-            message = connect_error_message(error) if isinstance(error, OSError) else safe_message(error)
+            is_refused = isinstance(error, OSError) and not isinstance(error, TimeoutError)
+            message = connect_error_message(error) if is_refused else problem_of(error, QUERY_SECONDS)
         # Outside of `except`, so that the driver's exception is not chained.
         raise MailConnectError(f"the {self.name} could not be read: {message}")
 
@@ -170,13 +167,11 @@ class TaskStatusPoller(SharedPoller[TaskStatusSubscription]):
     def __init__(self, inbox: InboxName, interval: float) -> None:
         super().__init__(inbox, interval)
         self._reader = InboxReader(inbox)
-        self._newest: int | None = None
-        self._seen: Collection[int] = ()
+        self._seen: Collection[int] | None = None
         self._pause = interval
 
     async def poll_for(self, due: Collection[TaskStatusSubscription]) -> None:
-        at, since = time.time(), self._newest
-        result = await result_or_error(self._reader.aquery(lambda inbox: inbox.task_status_pushes(since)))
+        at, result = time.time(), await result_or_error(self._reader.aquery(Inbox.task_status_pushes))
         if isinstance(result, MailError):
             if self._pause == self._interval:
                 log.warning("Campaigns are polled at their intervals only: %s", result)
@@ -184,9 +179,8 @@ class TaskStatusPoller(SharedPoller[TaskStatusSubscription]):
             for subscription in self._subscriptions:
                 subscription.due = time.monotonic() + self._pause
             return
-        self._newest, pushes = result
-        new = {conn_id for id, conn_id in pushes.items() if id not in self._seen}
-        self._seen, self._pause = pushes.keys(), self._interval
+        seen, self._seen, self._pause = self._seen, result.keys(), self._interval
+        new = {conn_id for id, conn_id in result.items() if id not in (seen or ())}
         for subscription in self._subscriptions:
             # A push that came before the first query may have come after the first poll.
-            subscription.deliver(since is None or subscription.mail_conn_id in new, at, 0.0)
+            subscription.deliver(seen is None or subscription.mail_conn_id in new, at, 0.0)

@@ -7,8 +7,8 @@ import logging
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
@@ -30,8 +30,8 @@ from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.utils.events import erase_events, replay_dead_letters
 from airflow_provider_mail.webhook.drain import count_by_reason
 from airflow_provider_mail.webhook.events import Reason
-from airflow_provider_mail.webhook.health import ReceiverStatus, receiver_status
-from airflow_provider_mail.webhook.inbox import open_inbox
+from airflow_provider_mail.webhook.health import receiver_status
+from airflow_provider_mail.webhook.inbox import InboxState, open_inbox
 from airflow_provider_mail.webhook.tokens import (
     HIDDEN,
     TOKENS_SECONDS,
@@ -92,9 +92,8 @@ def status(args: Namespace) -> None:
     """Print the state of the inbox, the tokens and the dead letters; exit with 1 if something needs to be done."""
     state = receiver_status(ReceiverSettings.from_airflow())
     letters = count_by_reason(sql_hook(args.sql_conn_id), args.dead_letters_table) if args.sql_conn_id else None
-    seconds = state.inbox.oldest_seconds(state.at)
     if args.prometheus:
-        print(_prometheus(state, seconds, letters), end="")
+        print(_prometheus(state.inbox, letters), end="")
         return
     problems = [message for message, _ in state.problems]
     data = {
@@ -102,8 +101,8 @@ def status(args: Namespace) -> None:
         "waiting_bytes": state.inbox.waiting_bytes,
         "max_bytes": state.max_bytes,
         "oldest_received_at": state.inbox.oldest.isoformat() if state.inbox.oldest else None,
-        "oldest_seconds": seconds,
-        "is_old": state.is_old,
+        "oldest_seconds": state.inbox.oldest_seconds,
+        "is_old": state.inbox.is_old,
         "tokens": dict(state.tokens),
         "dead_letters": None if letters is None else dict(letters),
         "problems": problems,
@@ -122,23 +121,20 @@ def _shown(value: Any) -> str:
     return "unknown" if value is None else str(value)
 
 
-def _prometheus(state: ReceiverStatus, seconds: int, letters: Mapping[Reason, int] | None) -> str:
+def _prometheus(inbox: InboxState, letters: Mapping[Reason, int] | None) -> str:
     """The state as Prometheus reads it, with the names that `statsd_exporter` gives to the metrics of Airflow."""
-    samples: list[tuple[Metric, str, int]] = [
-        (INBOX_PUSHES, "", state.inbox.waiting_pushes),
-        (INBOX_BYTES, "", state.inbox.waiting_bytes),
-        (INBOX_OLDEST, "", seconds),
-    ]
-    letters = letters or {}
-    samples += [(DEAD_LETTERS, f"{{reason={json.dumps(reason)}}}", count) for reason, count in sorted(letters.items())]
-    lines, previous = [], None
-    for metric, labels, value in samples:
+    gauges: dict[Metric, dict[str, int]] = {
+        INBOX_PUSHES: {"": inbox.waiting_pushes},
+        INBOX_BYTES: {"": inbox.waiting_bytes},
+        INBOX_OLDEST: {"": inbox.oldest_seconds},
+        DEAD_LETTERS: {f"{{reason={json.dumps(reason)}}}": count for reason, count in sorted((letters or {}).items())},
+    }
+    lines = []
+    for metric, samples in gauges.items():
         name = f"airflow_{metric.name.replace('.', '_')}"
-        if metric is not previous:
-            lines.append(f"# TYPE {name} gauge")
-        lines.append(f"{name}{labels} {value}")
-        previous = metric
-    return "".join(f"{line}\n" for line in lines)
+        lines += [f"# TYPE {name} gauge\n"] * bool(samples)
+        lines += [f"{name}{labels} {value}\n" for labels, value in samples.items()]
+    return "".join(lines)
 
 
 def rotate(args: Namespace) -> None:
@@ -160,14 +156,14 @@ def rotate(args: Namespace) -> None:
     with tokens.rotation() as cursor:
         saved = hook.send(GetWebhook())
         others = tokens.claim(_digests(saved))
-        rotation = Rotation(tokens.digests(), token, base)
+        known = tokens.digests(cursor)
         if args.no_save:
             if not base:
                 raise MailConfigError(NO_URL)
             tokens.add(token)
             print(f"Save this URL at the service; it is not shown again:\n\n  {base.rstrip('/')}/{token}\n")
         else:
-            request = rotation.request(saved, enable=args.enable)
+            request = _request(saved, known, token, base, enable=args.enable)
             tokens.add(token)
             _wait("every receiver knows the new token", SPREAD_SECONDS)
             try:
@@ -179,12 +175,12 @@ def rotate(args: Namespace) -> None:
                 print("The service pushes nothing: trans_enable is off; see --enable.")
             _wait("pushes to the former URL have arrived", SPREAD_SECONDS - grace.total_seconds())
         try:
-            used = rotation.used(hook.send(GetWebhook()))
+            used = _digests(hook.send(GetWebhook())) & {*known, token_digest(token)}
         except MailError as error:
             fail(f"{error}\nNo token ends, since the URLs of the service are not known; rotate again.")
         if args.no_save:
             # It is not known when a URL is saved by hand: until the next rotation, the former token counts as used.
-            used |= tokens.newest(cursor, 2)
+            used |= {*tokens.digests(cursor)[:2]}
         elif token_digest(token) not in used:
             raise MailConflictError(
                 "rotate again: another program has changed the URLs of the service meanwhile. No token ends"
@@ -208,54 +204,40 @@ def _wait(purpose: str, seconds: float) -> None:
 NO_URL = "[mail] receive_url: the URL of the receiver is not known; set it, or pass --url (https://events.example.com)"
 
 
-@dataclass(frozen=True)
-class Rotation:
-    """What a rotation changes at the service.
+def _request(saved: GetWebhookResponse, known: Collection[str], token: str, base: str, *, enable: bool) -> SaveWebhook:
+    """Return the request that saves a new token and changes no other setting.
 
+    :param known: digests of our tokens.
     :param base: the URL of the receiver without a token. Empty: that of the saved URL, if it is one of ours.
+    :raises MailConfigError: the URL of the receiver is not known.
     """
-
-    known: set[str]
-    token: str
-    base: str
-
-    def request(self, saved: GetWebhookResponse, *, enable: bool) -> SaveWebhook:
-        """Return the request that saves the new token and changes no other setting.
-
-        :raises MailConfigError: the URL of the receiver is not known.
-        """
-        url = saved.trans_callback_url or ""
-        if self.base:
-            url = f"{self.base.rstrip('/')}/{self.token}"
-        elif self.is_ours(url):
-            url = with_token(url, self.token)
-        else:
-            raise MailConfigError(NO_URL)
-        callbacks = [
-            SenderCallback(sender=callback.sender, url=with_token(callback.url, self.token))
-            for callback in saved.callbacks
-            if callback.url and self.is_ours(callback.url)
-        ]
-        all_events = EventToggles(**dict.fromkeys(EventToggles.model_fields, True)) if enable else None
-        return SaveWebhook(
-            trans_callback_url=url,
-            trans_callback_url_extra=callbacks or None,
-            trans_event=all_events,
-            trans_enable=True if enable else None,
-        )
-
-    def used(self, saved: GetWebhookResponse) -> set[str]:
-        """Return the digests of our tokens, the new one included, that the service has in its URLs."""
-        return _digests(saved) & {*self.known, token_digest(self.token)}
-
-    def is_ours(self, url: str) -> bool:
-        """Return whether a URL has one of our tokens."""
-        return token_digest(token_of(urlsplit(url).path)) in self.known
+    url = saved.trans_callback_url or ""
+    if base:
+        url = f"{base.rstrip('/')}/{token}"
+    elif _digest(url) in known:
+        url = with_token(url, token)
+    else:
+        raise MailConfigError(NO_URL)
+    callbacks = [
+        SenderCallback(sender=callback.sender, url=with_token(callback.url, token))
+        for callback in saved.callbacks
+        if callback.url and _digest(callback.url) in known
+    ]
+    all_events = EventToggles(**dict.fromkeys(EventToggles.model_fields, True)) if enable else None
+    return SaveWebhook(
+        trans_callback_url=url,
+        trans_callback_url_extra=callbacks or None,
+        trans_event=all_events,
+        trans_enable=True if enable else None,
+    )
 
 
 def _digests(saved: GetWebhookResponse) -> set[str]:
-    urls = [saved.trans_callback_url, *(callback.url for callback in saved.callbacks)]
-    return {token_digest(token_of(urlsplit(url or "").path)) for url in urls}
+    return {_digest(url or "") for url in (saved.trans_callback_url, *(callback.url for callback in saved.callbacks))}
+
+
+def _digest(url: str) -> str:
+    return token_digest(token_of(urlsplit(url).path))
 
 
 @command

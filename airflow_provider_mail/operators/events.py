@@ -171,7 +171,7 @@ class MailReconcileEventsOperator(MailLineage, SqlTask, BaseMailOperator):
         from airflow_provider_mail.api.flows.statistics import calendar, transactional_stats
         from airflow_provider_mail.api.transactional import GetTransactionalStats
         from airflow_provider_mail.warehouse.database import Clock, LoadRequest, Source, TableName, load
-        from airflow_provider_mail.warehouse.tables.events import EVENT_DIFFERENCES, difference_row
+        from airflow_provider_mail.warehouse.tables.events import EVENT_DIFFERENCES
 
         observation = Observation(self.hook, self.sql_hook)
         request = GetTransactionalStats(start_date=start_day, end_date=end_day)
@@ -181,17 +181,8 @@ class MailReconcileEventsOperator(MailLineage, SqlTask, BaseMailOperator):
             for day in calendar(start_day, end_day)
             for difference in self._differences(day, records.get(day))
         ]
-        rows = Source(
-            difference_row(
-                difference,
-                mail_conn_id=self.mail_conn_id,
-                tolerated=self._is_tolerated(difference),
-                counted_on=self.counted_on,
-                time_zone=self.time_zone,
-                observed_at=observation.at,
-            )
-            for difference in compared
-        )
+        others = (self.counted_on, self.time_zone, observation.at)
+        rows = Source(each.row(self.mail_conn_id, self._is_tolerated(each), *others) for each in compared)
         name, clock = TableName.parse(self.table), Clock(observation.now())
         load(self.sql_hook, LoadRequest(EVENT_DIFFERENCES, name, rows, clock=clock, task_run=current_task_run()))
         return compared
@@ -199,7 +190,7 @@ class MailReconcileEventsOperator(MailLineage, SqlTask, BaseMailOperator):
     def _differences(self, day: date, record: TransactionalStats | None) -> list[Difference]:
         """Compare the counters of one day."""
         from airflow_provider_mail.warehouse.event_counts import event_counts
-        from airflow_provider_mail.warehouse.tables.events import RULES, DayCounts, Difference
+        from airflow_provider_mail.warehouse.tables.events import RULES, Difference, EventCounts
 
         begin, end = (
             datetime.combine(date_, time.min, ZoneInfo(self.time_zone)).astimezone(UTC)
@@ -224,15 +215,16 @@ class MailReconcileEventsOperator(MailLineage, SqlTask, BaseMailOperator):
             counts(begin, begin + edge, "send", undated=True),
             counts(end, end + edge, "send", undated=True),
         ]
-        by_event = by_send if self.counted_on == "send" else [counts(begin, end, "event")]
+        nothing = dict.fromkeys(RULES, EventCounts(0, 0))
+        by_event = by_send if self.counted_on == "send" else [counts(begin, end, "event"), nothing, nothing]
         differences = []
         for counter in self.counters or RULES:
             # Sent mails always count on the day on which they were sent.
             counts_by_span = by_send if counter == "sent_count" else by_event
-            day_counts = DayCounts(*(counts_of_span[counter] for counts_of_span in counts_by_span))
-            spans = RULES[counter].spans(day_counts)
-            at_edges = day_counts.maybe_earlier.mails + day_counts.maybe_later.mails
-            differences.append(Difference(day, counter, getattr(record, counter, None), spans, at_edges))
+            of_day, earlier, later = (counts_of_span[counter] for counts_of_span in counts_by_span)
+            spans = RULES[counter].spans(of_day, earlier, later)
+            service_count = getattr(record, counter, None)
+            differences.append(Difference(day, counter, service_count, spans, earlier.mails + later.mails))
         return differences
 
     def _is_tolerated(self, difference: Difference) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 from airflow_provider_mail._task.storage import sql_hook
 
 __all__ = ["erase_events", "replay_dead_letters"]
@@ -50,7 +48,7 @@ def erase_events(
 
     inbox = open_inbox(inbox_conn_id, inbox_table)
     hook = sql_hook(sql_conn_id)
-    counts: dict[str, int] = asdict(erase(email, inbox, hook, table, dead_letters_table))
+    counts = erase(email, inbox, hook, table, dead_letters_table)
     forgotten = forget(StateStore(hook, audiences_table), email)
     if kept := not_forgotten(forgotten):
         reasons = "; ".join(f"{audience} {result}" for audience, result in kept.items())
@@ -74,4 +72,4 @@ def replay_dead_letters(
     """
     from airflow_provider_mail.webhook.drain import replay
 
-    return asdict(replay(sql_hook(sql_conn_id), table, dead_letters_table))
+    return replay(sql_hook(sql_conn_id), table, dead_letters_table)

@@ -6,11 +6,11 @@ import asyncio
 import hmac
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -28,6 +28,8 @@ from airflow_provider_mail.webhook.tokens import HIDDEN, TOKENS_SECONDS, Tokens,
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
+T = TypeVar("T")
+
 RETRY_AFTER_SECONDS = 5
 
 HEALTH, ALIVE = "health", "alive"
@@ -36,6 +38,7 @@ HEALTH, ALIVE = "health", "alive"
 BODY_SECONDS = 60
 """How long a body may take to arrive."""
 
+LOOKS = ("GET", "HEAD")
 
 _JSON = re.compile(r"application/json\s*(;.*)?", re.IGNORECASE)
 _TASK_STATUS = EventCode.TASK_STATUS.encode()
@@ -51,38 +54,29 @@ class Receiver:
     """
 
     commits: GroupCommit
-    tokens: Cached[Mapping[str, str]]
+    tokens: Cached[dict[str, str]]
     health: Health
     max_body: int
     user_agent: str
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        token = hide_token(scope)
-        if asks_for(ALIVE, scope, token):
-            response = Response("OK")
-        elif asks_for(HEALTH, scope, token):
-            response = Response("OK") if await self.health.can_store() else response_of(unavailable())
-        else:
-            response = await self._response(Request(scope, receive), token)
-        await response(scope, receive, send)
+    async def receive(self, request: Request, token: str) -> None:
+        """Receive a push.
 
-    async def _response(self, request: Request, token: str) -> Response:
-        events = 0
+        :raises HTTPException: it is not accepted.
+        """
+        events, status = 0, 200
         try:
             events = await self._receive(request, token)
-            response = Response("OK")
         except HTTPException as error:
-            response = response_of(error)
-        emit({RECEIVED_PUSHES: 1, RECEIVED_EVENTS: events}, {"status": str(response.status_code)})
-        return response
+            status = error.status_code
+            raise
+        finally:
+            emit({RECEIVED_PUSHES: 1, RECEIVED_EVENTS: events}, {"status": str(status)})
 
     async def _receive(self, request: Request, token: str) -> int:
-        """Store a push; return the number of its events.
-
-        :raises HTTPException: the request is not accepted.
-        """
+        """Store a push; return the number of its events."""
         mail_conn_id = await self._owner(token)
-        if request.method in ("GET", "HEAD"):
+        if request.method in LOOKS:
             return 0  # services check an address so before they use it
         self._check_head(request)
         if await self.health.is_full():
@@ -91,19 +85,15 @@ class Receiver:
             with self.commits.room() as add:
                 body = await self._body(request, add)
                 events = await count_events(body)
-            await self.commits.store(Push(body, datetime.now(UTC), mail_conn_id, _TASK_STATUS in body))
+                await self.commits.store(Push(body, datetime.now(UTC), mail_conn_id, _TASK_STATUS in body))
         except (Overloaded, NotStored):
             raise unavailable() from None
         return events
 
     async def _owner(self, token: str) -> str:
         """Return the id of the `mail` connection that a token belongs to."""
-        try:
-            tokens = await self.tokens.get()
-        except Exception:
-            raise unavailable() from None
         presented, mail_conn_id = token_digest(token), None
-        for digest, owner in tokens.items():
+        for digest, owner in (await available(self.tokens)).items():
             mail_conn_id = owner if hmac.compare_digest(presented, digest) else mail_conn_id
         if mail_conn_id is None:
             raise HTTPException(404)
@@ -152,8 +142,11 @@ def unavailable() -> HTTPException:
     return HTTPException(503, headers={"Retry-After": str(RETRY_AFTER_SECONDS)})
 
 
-def response_of(error: HTTPException) -> Response:
-    return Response(error.detail, error.status_code, error.headers)
+async def available(cached: Cached[T]) -> T:
+    try:
+        return await cached.get()
+    except Exception:
+        raise unavailable() from None
 
 
 async def count_events(body: bytes) -> int:
@@ -172,10 +165,6 @@ async def count_events(body: bytes) -> int:
     return count
 
 
-def asks_for(name: str, scope: Scope, token: str) -> bool:
-    return token == name and scope["method"] in ("GET", "HEAD")
-
-
 def make_receiver() -> Receiver:
     """Make the receiver with the settings of Airflow's configuration.
 
@@ -188,9 +177,7 @@ def make_receiver() -> Receiver:
     inbox = open_inbox()
     prepare()
     commits = GroupCommit(inbox, max_pending=settings.receive_max_pending_bytes)
-    tokens: Cached[Mapping[str, str]] = Cached(
-        Tokens(inbox).valid, TOKENS_SECONDS, "The tokens of the receiver could not be read"
-    )
+    tokens = Cached(Tokens(inbox).valid, TOKENS_SECONDS, "The tokens of the receiver could not be read")
     return Receiver(
         commits,
         tokens,
@@ -207,24 +194,33 @@ class ReceiverApp:
     your own, it starts with the first request; until it can, it responds with 503.
     """
 
-    def __init__(self) -> None:
-        self._receiver = Cached(make_receiver, float("inf"), "The receiver of events cannot start")
+    def __init__(self, make: Callable[[], Receiver] = make_receiver) -> None:
+        self._receiver = Cached(make, float("inf"), "The receiver of events cannot start")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
-        elif scope["type"] == "http":
-            try:
-                receiver = await self._receiver.get()
-            except Exception:
-                token = hide_token(scope)
-                response = Response("OK") if asks_for(ALIVE, scope, token) else response_of(unavailable())
-                await response(scope, receive, send)
-            else:
-                await receiver(scope, receive, send)
-        else:
-            hide_token(scope)
+            return
+        token = hide_token(scope)
+        if scope["type"] == "websocket":
             await send({"type": "websocket.close"})
+            return
+        try:
+            await self._answer(Request(scope, receive), token)
+            response = Response("OK")
+        except HTTPException as error:
+            response = Response(error.detail, error.status_code, error.headers)
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request, token: str) -> None:
+        looked_at = token if request.method in LOOKS else ""
+        if looked_at == ALIVE:
+            return
+        receiver = await available(self._receiver)
+        if looked_at != HEALTH:
+            await receiver.receive(request, token)
+        elif not await receiver.health.can_store():
+            raise unavailable()
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()

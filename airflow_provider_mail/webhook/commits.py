@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
+from itertools import islice
 from queue import SimpleQueue
 from typing import Any
 
@@ -22,7 +22,7 @@ _MAX_BYTES = 16 * 2**20
 """The limits of one transaction, which only bound its memory: a push beyond them waits for the next one."""
 
 STORE_SECONDS = 25
-"""How long a push waits for the database. After that the sender gets an error, even if the push is stored later."""
+"""How long a push waits for the database. After that the sender gets an error; what is being written may be stored."""
 
 WRITE_SECONDS = 15
 """How long one transaction may take: less than a push waits, so that a new connection can store those behind it."""
@@ -32,7 +32,7 @@ FAILED_SECONDS = 60
 
 
 class Overloaded(Exception):
-    """More than `max_pending` bytes wait to be written."""
+    """More than `max_pending` bytes arrive and wait already."""
 
 
 class NotStored(Exception):
@@ -48,7 +48,7 @@ class _Writer:
     def __init__(self, inbox: Inbox, threads: Threads) -> None:
         self._inbox = inbox
         self._groups: SimpleQueue[tuple[Sequence[Push], Future[None]] | None] = SimpleQueue()
-        self._reading = threads.start(self._run, WRITE_SECONDS)
+        self.reading = threads.start(self._run, WRITE_SECONDS)
 
     def write(self, pushes: Sequence[Push]) -> Future[None]:
         stored: Future[None] = Future()
@@ -58,10 +58,6 @@ class _Writer:
 
     def close(self) -> None:
         self._groups.put(None)
-
-    def cut(self) -> None:
-        self.close()
-        self._reading.end()
 
     def _run(self) -> None:
         connection: Any = None
@@ -89,7 +85,7 @@ class GroupCommit:
         self._inbox = inbox
         self._max_pending = max_pending
         self._pending = 0
-        self._waiting: deque[tuple[Push, asyncio.Future[None]]] = deque()
+        self._waiting: dict[asyncio.Future[None], Push] = {}
         self._task: asyncio.Task[None] | None = None
         self._writer: _Writer | None = None
         self._threads = Threads()
@@ -99,7 +95,7 @@ class GroupCommit:
 
     @contextmanager
     def room(self) -> Iterator[Callable[[int], None]]:
-        """Count the bytes of a body that arrives, until it is stored or turned away.
+        """Count the bytes of a body, from its arrival until it is stored or turned away.
 
         :return: a context manager with the function that counts more bytes, or raises `Overloaded`.
         """
@@ -107,7 +103,10 @@ class GroupCommit:
 
         def add(count: int) -> None:
             nonlocal size
-            self._take(count, size)
+            # One push always fits, however small the limit is.
+            if self._pending > size and self._pending + count > self._max_pending:
+                raise Overloaded
+            self._pending += count
             size += count
 
         try:
@@ -118,14 +117,13 @@ class GroupCommit:
     async def store(self, push: Push) -> None:
         """Return once the push is durable.
 
-        :raises Overloaded: too much waits already.
+        :raises Overloaded: this is closed.
         :raises NotStored: the database did not confirm it.
         """
         if self._is_closed:
             raise Overloaded
-        self._take(len(push.body), 0)
         stored = asyncio.get_running_loop().create_future()
-        self._waiting.append((push, stored))
+        self._waiting[stored] = push
         if self._task is None:
             self._task = asyncio.create_task(self._write_all())
         try:
@@ -133,6 +131,8 @@ class GroupCommit:
                 await stored
         except TimeoutError:
             raise NotStored from None
+        finally:
+            self._waiting.pop(stored, None)  # the sender will send it again
 
     def failed_lately(self) -> bool:
         """Return whether a transaction failed less than a minute ago, and none as large succeeded since.
@@ -149,27 +149,26 @@ class GroupCommit:
         if self._writer is not None:
             self._writer.close()
 
-    def _take(self, count: int, own: int) -> None:
-        # One push always fits, however small the limit is.
-        if self._pending > own and self._pending + count > self._max_pending:
-            raise Overloaded
-        self._pending += count
-
     async def _write_all(self) -> None:
         while self._waiting:
-            group: list[tuple[Push, asyncio.Future[None]]] = []
+            group: list[asyncio.Future[None]] = []
+            pushes: list[Push] = []
             size = 0
-            while self._waiting and len(group) < _MAX_PUSHES and size < _MAX_BYTES:
-                group.append(self._waiting.popleft())
-                size += len(group[-1][0].body)
-            is_stored = await self._write([push for push, _ in group])
-            self._pending -= size
-            if not is_stored:
+            for stored, push in islice(self._waiting.items(), _MAX_PUSHES):
+                if size >= _MAX_BYTES:
+                    break
+                group.append(stored)
+                pushes.append(push)
+                size += len(push.body)
+            for stored in group:
+                del self._waiting[stored]
+            if is_stored := await self._write(pushes):
+                if size >= self._failed_size:
+                    self._failed_at = float("-inf")
+            else:
                 self._failed_size = max(size, self._failed_size if self.failed_lately() else 0)
                 self._failed_at = time.monotonic()
-            elif size >= self._failed_size:
-                self._failed_at = float("-inf")
-            for _, stored in group:
+            for stored in group:
                 if not stored.done():  # otherwise its request has ended
                     stored.set_result(None) if is_stored else stored.set_exception(NotStored())
         self._task = None
@@ -194,6 +193,7 @@ class GroupCommit:
         try:
             await asyncio.wrap_future(writer.write(pushes))
         except BaseException:
-            writer.cut()
+            writer.close()
+            writer.reading.end()
             self._writer = None
             raise

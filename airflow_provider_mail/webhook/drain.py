@@ -139,7 +139,7 @@ class EventTables:
     def store_letters(self, letters: Iterable[DeadLetter]) -> Counter[Reason]:
         """Store dead letters; return the number of new ones by reason."""
         loaded = self._load(DEAD_LETTERS, self.dead_letters, Source(letter.row() for letter in letters))
-        return Counter({Reason.of(str(reason)): count for reason, count in (loaded.inserted_by or {}).items()})
+        return Counter({Reason(str(reason)): count for reason, count in (loaded.inserted_by or {}).items()})
 
 
 def drain(
@@ -222,25 +222,12 @@ _PAGE = 500
 _MAX_COUNTED = 1_000_000
 
 
-@dataclass
-class Replayed:
-    """What a replay did: dead letters that were read, and deleted; new events; and the letters that are left."""
-
-    read: int = 0
-    stored: int = 0
-    left: int = 0
-
-
-def replay(hook: DbApiHook, table: str, dead_letters_table: str) -> Replayed:
-    """Read all dead letters again: store the events that can be read now, then delete their letters.
-
-    Can be repeated at any time.
-
-    :raises WarehouseError: a table cannot be read or loaded.
-    """
-    tables, stored = EventTables(hook, table, dead_letters_table), StoredTable(hook, DEAD_LETTERS, dead_letters_table)
-    result, last = Replayed(), ""
-    while page := stored.page(_COLUMNS, "letter_id", last, _PAGE):
+def replay(hook: DbApiHook, table: str, dead_letters_table: str) -> dict[str, int]:
+    """Do what `replay_dead_letters` says; return the counts."""
+    tables, letters = EventTables(hook, table, dead_letters_table), StoredTable(hook, DEAD_LETTERS, dead_letters_table)
+    events = deleted = 0
+    last = ""
+    while page := letters.page(_COLUMNS, "letter_id", last, _PAGE):
         rows: list[Row] = []
         read: dict[str, str] = {}
         conflicts: list[DeadLetter] = []
@@ -249,13 +236,12 @@ def replay(hook: DbApiHook, table: str, dead_letters_table: str) -> Replayed:
                 with suppress(UnreadableError):
                     rows.append(read_event(raw, Origin(conn_id, received_at, push_id), index))
                     read[letter_id] = conn_id
-        result.stored += tables.store(rows, conflicts).stored.total()
+        events += tables.store(rows, conflicts).stored.total()
         for letter in conflicts:
             read.pop(letter.letter_id, None)
-        result.read += stored.delete([{"mail_conn_id": conn_id, "letter_id": id} for id, conn_id in read.items()])
+        deleted += letters.delete([{"mail_conn_id": conn_id, "letter_id": id} for id, conn_id in read.items()])
         last = page[-1][0]
-    result.left = sum(count_by_reason(hook, dead_letters_table).values())
-    return result
+    return {"read": deleted, "stored": events, "left": count_by_reason(hook, dead_letters_table).total()}
 
 
 def count_by_reason(hook: DbApiHook, table: str) -> Counter[Reason]:
@@ -273,7 +259,7 @@ def count_by_reason(hook: DbApiHook, table: str) -> Counter[Reason]:
         ):
             for batch in batches:
                 for text, count in batch:
-                    counts[Reason.of(str(text))] += int(count)
+                    counts[Reason(str(text))] += int(count)
     return counts
 
 

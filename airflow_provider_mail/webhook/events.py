@@ -54,12 +54,9 @@ class Reason(StrEnum):
     OTHER = "other"
 
     @classmethod
-    def of(cls, text: str) -> Reason:
-        """Return the reason that a table has; `OTHER` for what no drain has written."""
-        return cls(text) if text in _REASONS else cls.OTHER
+    def _missing_(cls, value: object) -> Reason:
+        return cls.OTHER  # in a table, but written by no drain
 
-
-_REASONS = frozenset(Reason)
 
 _MAX_DIGITS = 300
 

@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Generic, TypeVar
 
 from airflow_provider_mail._config import ReceiverSettings
@@ -64,23 +63,21 @@ class Cached(Generic[T]):
         now = time.monotonic()
         if self._attempt is None or (self._attempt.done() and now >= self._until):
             self._attempt = asyncio.ensure_future(self._fresh())
+            self._attempt.add_done_callback(lambda attempt: attempt.cancelled() or attempt.exception())  # is retrieved
             self._until = now + self._seconds
-            self._attempt.add_done_callback(self._note)
         return self._attempt
 
     async def _fresh(self) -> T:
-        return await aread(self._threads.start(self._read, READ_SECONDS))
-
-    def _note(self, attempt: asyncio.Future[T]) -> None:
-        if attempt.cancelled():
-            return
-        if (error := attempt.exception()) is None:
-            self._is_failing = False
-            return
-        self._until = time.monotonic() + _FAILED_SECONDS
-        if not self._is_failing:
+        try:
+            result = await aread(self._threads.start(self._read, READ_SECONDS))
+        except Exception as error:
+            self._until = time.monotonic() + _FAILED_SECONDS
+            if not self._is_failing:
+                _log.error("%s: %s", self._problem, problem_of(error, READ_SECONDS))
             self._is_failing = True
-            _log.error("%s: %s", self._problem, problem_of(error, READ_SECONDS))
+            raise
+        self._is_failing = False
+        return result
 
 
 class Health:
@@ -91,12 +88,7 @@ class Health:
     """
 
     def __init__(
-        self,
-        inbox: Inbox,
-        tokens: Cached[Mapping[str, str]],
-        failed_lately: Callable[[], bool],
-        *,
-        max_bytes: int,
+        self, inbox: Inbox, tokens: Cached[dict[str, str]], failed_lately: Callable[[], bool], *, max_bytes: int
     ) -> None:
         self._inbox = inbox
         self._tokens = tokens
@@ -122,8 +114,8 @@ class Health:
 
     def _read_state(self) -> InboxState:
         state = self._inbox.state()
-        oldest_seconds = state.oldest_seconds(datetime.now(UTC))
-        emit({INBOX_PUSHES: state.waiting_pushes, INBOX_BYTES: state.waiting_bytes, INBOX_OLDEST: oldest_seconds}, {})
+        pushes, size = state.waiting_pushes, state.waiting_bytes
+        emit({INBOX_PUSHES: pushes, INBOX_BYTES: size, INBOX_OLDEST: state.oldest_seconds}, {})
         return state
 
 
@@ -139,11 +131,6 @@ class ReceiverStatus:
     inbox: InboxState
     max_bytes: int
     tokens: Mapping[str, int]
-    at: datetime
-
-    @property
-    def is_old(self) -> bool:
-        return self.inbox.is_old(self.at)
 
     @property
     def problems(self) -> list[tuple[str, str]]:
@@ -154,7 +141,7 @@ class ReceiverStatus:
         if self.inbox.waiting_bytes >= self.max_bytes:
             fix = "drain it (MailEventsToSqlOperator), or raise [mail] receive_max_inbox_bytes"
             problems.append(("the inbox is full: every push is answered with 503", fix))
-        if self.is_old:
+        if self.inbox.is_old:
             fix = "check the task of MailEventsToSqlOperator, and that its DAG is not paused"
             problems.append(("a push waits for more than a day: the inbox is not drained", fix))
         return problems
@@ -169,7 +156,8 @@ def receiver_status(settings: ReceiverSettings, *, seconds: float = SECONDS) -> 
     """
     inbox = open_inbox()
     try:
-        return read_within(lambda: _read(inbox, settings.receive_max_inbox_bytes), seconds)
+        state, tokens = read_within(lambda: _read(inbox), seconds)
+        return ReceiverStatus(state, settings.receive_max_inbox_bytes, Counter(tokens.values()))
     except (MailConfigError, WarehouseError):
         raise
     except Exception as error:
@@ -178,9 +166,8 @@ def receiver_status(settings: ReceiverSettings, *, seconds: float = SECONDS) -> 
     raise WarehouseError(f"the inbox of connection {inbox.hook.get_conn_id()!r} cannot be read: {problem}")
 
 
-def _read(inbox: Inbox, max_bytes: int) -> ReceiverStatus:
+def _read(inbox: Inbox) -> tuple[InboxState, dict[str, str]]:
     with inbox.connected() as cursor:
-        exists = bool(inbox.sql.columns(cursor, inbox.name))
-    if not exists:
-        raise WarehouseError(f"there is no table {inbox.table}: create it with `{ROTATE}`")
-    return ReceiverStatus(inbox.state(), max_bytes, Counter(Tokens(inbox).valid().values()), datetime.now(UTC))
+        if not inbox.sql.exists(cursor, inbox.name):
+            raise WarehouseError(f"there is no table {inbox.table}: create it with `{ROTATE}`")
+    return inbox.state(), Tokens(inbox).valid()

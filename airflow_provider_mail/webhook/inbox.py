@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail._config import OPTIONS, InboxName, configured_inbox
@@ -50,7 +51,7 @@ class StoredPush(Push):
     id: int
 
 
-OLD = datetime.timedelta(days=1)
+OLD_SECONDS = 86_400
 """A push that waits longer to be drained counts as old: most drains are hourly or daily."""
 
 
@@ -60,25 +61,24 @@ class InboxState:
 
     :param waiting_bytes: their bytes, before compression.
     :param oldest: when the oldest of them was received; ``None`` without any.
+    :param oldest_seconds: how long it waits; 0 without any.
     """
 
     waiting_pushes: int
     waiting_bytes: int
     oldest: datetime.datetime | None
+    oldest_seconds: int
 
-    def oldest_seconds(self, now: datetime.datetime) -> int:
-        """Return how long the oldest of them waits; 0 without any."""
-        return max(0, int((now - self.oldest).total_seconds())) if self.oldest else 0
-
-    def is_old(self, now: datetime.datetime) -> bool:
-        return self.oldest is not None and now - self.oldest > OLD
+    @property
+    def is_old(self) -> bool:
+        return self.oldest_seconds > OLD_SECONDS
 
 
 _SHARDS = 16
 """Rows of the counter. A transaction locks one of them, so processes with different rows do not wait for each other."""
 
-_OVERLAP = 1000
-"""Numbers of pushes that are looked at again: the order of numbers is not that of commits."""
+_LATEST = 10_000
+"""More pushes than arrive between two looks. The order of their numbers is not that of commits."""
 
 _DELETED_AT_ONCE = 10_000
 
@@ -150,7 +150,7 @@ class Inbox:
         """Create the tables that do not exist: of the pushes, of the counter, and of the tokens."""
         names = (self.name, self._counts_name, self.tokens_name)
         with self.connected() as cursor:
-            if all(self.sql.columns(cursor, name) for name in names):
+            if all(self.sql.exists(cursor, name) for name in names):
                 return  # without the right to create tables, IF NOT EXISTS would fail, too
             self.sql.lock_definition(cursor, self.table)
             for statement in self._definitions():
@@ -183,23 +183,22 @@ class Inbox:
 
     def insert(self, connection: Any, pushes: Sequence[Push]) -> None:
         """Store pushes in one transaction, durably."""
-        values = [
-            value
-            for push in pushes
-            for value in (self.sql.time(push.received_at), push.mail_conn_id, push.task_status, *_packed(push.body))
-        ]
         with closing(connection.cursor()) as cursor:
             self._limit(cursor, self.sql.begin_insert)
-            cursor.execute(self._insert(len(pushes)), values)
+            self._store(cursor, pushes)
             self._count(cursor, len(pushes), sum(len(push.body) for push in pushes))
             _, waiting_bytes = self._counted(cursor)
         connection.commit()
         self.waiting_bytes = waiting_bytes
 
-    def _insert(self, count: int) -> str:
+    def _store(self, cursor: Any, pushes: Sequence[Push]) -> None:
         columns = "received_at, mail_conn_id, task_status, body, body_bytes"
-        row = f"({', '.join([self.mark] * 5)})"
-        return f"INSERT INTO {self.table} ({columns}) VALUES {', '.join([row] * count)}"
+        rows = ", ".join([f"({', '.join([self.mark] * 5)})"] * len(pushes))
+        values = (
+            (self.sql.time(push.received_at), push.mail_conn_id, push.task_status, *_packed(push.body))
+            for push in pushes
+        )
+        cursor.execute(f"INSERT INTO {self.table} ({columns}) VALUES {rows}", [*chain.from_iterable(values)])
 
     def take(self, connection: Any, *, max_pushes: int, max_bytes: int, after: int = -1) -> list[StoredPush]:
         """Return pushes that are not drained, oldest first; at least one if there is any.
@@ -224,7 +223,7 @@ class Inbox:
                 if ids and size > max_bytes:
                     break
                 ids.append(id)
-            return self._pushes(cursor, ids)
+            return self._pushes(cursor, f"{self.sql.is_one_of} ORDER BY id", [self.sql.ids(ids)])
 
     def finish(self, connection: Any, ids: Sequence[int], drained_at: datetime.datetime) -> None:
         """Mark pushes as drained, and commit, which ends their locks."""
@@ -237,30 +236,23 @@ class Inbox:
             sizes = [size for (size,) in cursor.fetchall()]
             self._count(cursor, -len(sizes), -sum(sizes))
 
-    def task_status_pushes(self, since: int | None) -> tuple[int, dict[int, str]]:
-        """Return the number of the newest push, and the pushes since another that may hold an event ``TaskStatus``.
-
-        :param since: a former number; ``None`` for the newest.
-        :return: the connection ids of the latter by their numbers, drained or not. Those before `since` whose
-            transactions may have ended after it are among them.
-        """
-        with self.connected() as cursor:
-            if not self.sql.columns(cursor, self.name):
-                return 0, {}
-            cursor.execute(f"SELECT max(id) FROM {self.table}")
-            newest = int(cursor.fetchone()[0] or 0)
-            # After a restore the numbers begin again at a smaller one.
-            after = min(newest, newest if since is None else since) - _OVERLAP
-            query = f"SELECT id, mail_conn_id FROM {self.table} WHERE task_status AND id > {self.mark}"
-            cursor.execute(query, [after])
-            return newest, dict(cursor.fetchall())
+    def task_status_pushes(self) -> dict[int, str]:
+        """Return which of the latest pushes may hold an event ``TaskStatus``, drained or not: their connection ids."""
+        newest = f"(SELECT max(id) FROM {self.table})"
+        query = f"SELECT id, mail_conn_id FROM {self.table} WHERE task_status AND id > {newest} - {_LATEST}"
+        return dict(self._read(query))
 
     def waiting(self) -> bool:
+        return bool(self._read(f"SELECT 1 FROM {self.table} WHERE drained_at IS NULL LIMIT 1"))
+
+    def _read(self, query: str) -> Sequence[tuple[Any, ...]]:
+        """Return rows; none where there is no table."""
         with self.connected() as cursor:
-            if not self.sql.columns(cursor, self.name):
-                return False
-            cursor.execute(f"SELECT 1 FROM {self.table} WHERE drained_at IS NULL LIMIT 1")
-            return cursor.fetchone() is not None
+            if not self.sql.exists(cursor, self.name):
+                return ()
+            cursor.execute(query)
+            rows: Sequence[tuple[Any, ...]] = cursor.fetchall()
+            return rows
 
     def state(self) -> InboxState:
         """Return what waits to be drained; counts nothing, so it takes the same time however much that is.
@@ -273,16 +265,12 @@ class Inbox:
             if pushes:  # otherwise Postgres would read past all that was drained since the last VACUUM
                 cursor.execute(f"SELECT received_at FROM {self.table} WHERE drained_at IS NULL ORDER BY id LIMIT 1")
                 oldest = cursor.fetchone()
-            return InboxState(pushes, self.waiting_bytes, self.sql.read_time(oldest[0]) if oldest else None)
+        at = self.sql.read_time(oldest[0]) if oldest else None
+        seconds = int((_now() - at).total_seconds()) if at else 0
+        return InboxState(pushes, self.waiting_bytes, at, max(0, seconds))
 
     def check_counter(self, connection: Any) -> None:
         """Make the counter exact after a drain has left nothing, since the rows may have been changed by hand."""
-        with closing(connection.cursor()) as cursor:
-            cursor.execute(f"SELECT sum(pushes), sum(bytes) FROM {self._counts}")
-            counted = cursor.fetchone()
-        connection.rollback()
-        if not any(counted):
-            return
         try:
             with self._write(connection) as cursor:
                 if limit := self.sql.limit(_RECOUNT_SECONDS):
@@ -321,8 +309,7 @@ class Inbox:
         with self.connected() as cursor:
             if self.sql.begin:
                 cursor.execute(self.sql.begin)
-            time = self.sql.time(datetime.datetime.now(datetime.UTC))
-            cursor.execute(self._insert(1), (time, "", False, *_packed(b"[]")))
+            self._store(cursor, [Push(b"[]", _now(), "", False)])
             cursor.connection.rollback()
 
     def delete_drained(self, before: datetime.datetime) -> int:
@@ -346,11 +333,7 @@ class Inbox:
         :param after: only pushes with larger numbers.
         """
         with closing(connection.cursor()) as cursor:
-            cursor.execute(
-                f"SELECT id FROM {self.table} WHERE id > {self.mark} ORDER BY id LIMIT {self.mark}",
-                [after, max_pushes],
-            )
-            return self._pushes(cursor, [id for (id,) in cursor.fetchall()])
+            return self._pushes(cursor, f"id > {self.mark} ORDER BY id LIMIT {self.mark}", [after, max_pushes])
 
     def change_body(self, connection: Any, id: int, change: Callable[[bytes], bytes | None]) -> bool:
         """Change the body of a push, and commit; return whether it was changed.
@@ -381,22 +364,17 @@ class Inbox:
             yield cursor
         connection.commit()
 
-    def _pushes(self, cursor: Any, ids: Sequence[int]) -> list[StoredPush]:
-        cursor.execute(
-            f"SELECT id, received_at, mail_conn_id, task_status, body FROM {self.table} WHERE {self.sql.is_one_of} "
-            "ORDER BY id",
-            [self.sql.ids(ids)],
-        )
+    def _pushes(self, cursor: Any, condition: str, parameters: Sequence[Any]) -> list[StoredPush]:
+        columns = "body, received_at, mail_conn_id, task_status, id"
+        cursor.execute(f"SELECT {columns} FROM {self.table} WHERE {condition}", parameters)
         return [
-            StoredPush(
-                id=id,
-                received_at=self.sql.read_time(at),
-                mail_conn_id=mail_conn_id,
-                task_status=bool(task_status),
-                body=zlib.decompress(body),
-            )
-            for id, at, mail_conn_id, task_status, body in cursor.fetchall()
+            StoredPush(zlib.decompress(body), self.sql.read_time(at), mail_conn_id, bool(task_status), id)
+            for body, at, mail_conn_id, task_status, id in cursor.fetchall()
         ]
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
 
 
 def _packed(body: bytes) -> tuple[bytes, int]:

@@ -89,17 +89,12 @@ class Tokens:
         :raises MailConfigError: there is no table of tokens.
         """
         with self._inbox.connected() as cursor:
-            if not self._inbox.sql.columns(cursor, self._inbox.tokens_name):
+            if not self._inbox.sql.exists(cursor, self._inbox.tokens_name):
                 raise MailConfigError(_NO_TOKEN)
             self._run(
                 cursor, "SELECT digest, mail_conn_id FROM {table} WHERE retires_at IS NULL OR retires_at > {time}", 0
             )
             return dict(cursor.fetchall())
-
-    def digests(self) -> set[str]:
-        with self._inbox.connected() as cursor:
-            self._run(cursor, f"SELECT digest FROM {{table}} WHERE {_IS_OWNERS}", *self._owner)
-            return {digest for (digest,) in cursor.fetchall()}
 
     def claim(self, digests: Collection[str]) -> int:
         """Take over tokens of the connection that the service has in the URLs of the account.
@@ -133,7 +128,7 @@ class Tokens:
 
     @contextmanager
     def rotation(self) -> Iterator[Any]:
-        """Keep other rotations of the connection out; yield a cursor for `retire_others`, which ends this.
+        """Keep other rotations of the connection out until `retire_others`; yield a cursor for it and for `digests`.
 
         In Postgres the lock is that of the cursor's transaction. If the database loses it, it loses the cursor, too,
         and no token is retired. In SQLite it is a lock of a file beside the database, for all connections.
@@ -150,14 +145,12 @@ class Tokens:
                 )
             yield cursor
 
-    def newest(self, cursor: Any, count: int) -> set[str]:
-        query = (
-            f"SELECT digest FROM {{table}} WHERE {_IS_OWNERS} "
-            # A clock that was set back must not make a former token the newest.
-            "ORDER BY created_at > {time}, created_at DESC LIMIT {mark}"
-        )
-        self._run(cursor, query, *self._owner, 0, count)
-        return {digest for (digest,) in cursor.fetchall()}
+    def digests(self, cursor: Any) -> list[str]:
+        """Return those of the owner, the newest one first."""
+        # A clock that was set back must not make a former token the newest.
+        order = "created_at > {time}, created_at DESC"
+        self._run(cursor, f"SELECT digest FROM {{table}} WHERE {_IS_OWNERS} ORDER BY {order}", *self._owner, 0)
+        return [digest for (digest,) in cursor.fetchall()]
 
     def retire_others(self, cursor: Any, kept: Collection[str], grace: timedelta) -> None:
         """Let tokens of the owner end, and end the rotation.

@@ -15,7 +15,6 @@ from airflow_provider_mail.warehouse.tables.events import (
     EVENT_DIFFERENCES,
     EVENTS,
     Difference,
-    difference_row,
 )
 from airflow_provider_mail.warehouse.tables.imports import AUDIENCE_CHANGES, AUDIENCE_RUNS, IMPORTS
 from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS, CONTACTS, campaign_row
@@ -150,8 +149,7 @@ def fill_events(warehouse: Warehouse) -> None:
         Difference(FIRST.date(), "sent_count", 105, ((100, 100),)),
         Difference(FIRST.date(), "open_count", 9, ((8, 10),)),
     ]
-    compared = {"mail_conn_id": ACCOUNT, "counted_on": "send", "time_zone": "UTC", "observed_at": now}
-    found = [difference_row(each, tolerated=each.is_tolerated(0, 0), **compared) for each in differences]
+    found = [each.row(ACCOUNT, each.is_tolerated(0, 0), "send", "UTC", now) for each in differences]
     warehouse.load(EVENT_DIFFERENCES, found, "mail_event_differences")
 
 

@@ -109,7 +109,7 @@ def test_the_inbox(sqlite: Warehouse, plans: list[str]) -> None:
         inbox.finish(connection, [push.id], NOON)
         inbox.scan(connection, after=0, max_pushes=10)
         inbox.check_counter(connection)
-    inbox.state(), inbox.waiting(), inbox.task_status_pushes(None)
+    inbox.state(), inbox.waiting(), inbox.task_status_pushes()
     inbox.delete_drained(NOON + DAY)
     assert [plan for plan in plans if " LIMIT 10000" not in plan] == []
 

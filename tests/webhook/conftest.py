@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENTS
-from airflow_provider_mail.webhook.drain import Drained, EventTables, Replayed, drain, replay
-from airflow_provider_mail.webhook.erasure import Erased, erase
+from airflow_provider_mail.webhook.drain import Drained, EventTables, drain, replay
+from airflow_provider_mail.webhook.erasure import erase
 from airflow_provider_mail.webhook.inbox import Inbox, Push
 from airflow_provider_mail.webhook.tokens import TokenOwner, Tokens
 from tests.warehouse.conftest import (  # noqa: F401 - fixtures
@@ -41,11 +41,13 @@ class Drains:
     def drain(self, **options: Any) -> Drained:
         return drain(self.inbox, self.tables, **{"batch_size": 100, **options})
 
-    def replay(self) -> Replayed:
-        return replay(self.warehouse.hook, *NAMES)
+    def replay(self) -> tuple[int, ...]:
+        """The numbers of letters that were read, of new events, and of letters that are left."""
+        return tuple(replay(self.warehouse.hook, *NAMES).values())
 
-    def erase(self, email: str, *, without_inbox: bool = False) -> Erased:
-        return erase(email, None if without_inbox else self.inbox, self.warehouse.hook, *NAMES)
+    def erase(self, email: str) -> tuple[int, ...]:
+        """The numbers of pushes, dead letters and events."""
+        return tuple(erase(email, self.inbox, self.warehouse.hook, *NAMES).values())
 
     def events(self) -> list[dict[str, Any]]:
         rows = self.warehouse.rows(EVENTS, NAMES[0])

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from airflow_provider_mail.webhook.app import Receiver
+from airflow_provider_mail.webhook.app import Receiver, ReceiverApp
 from airflow_provider_mail.webhook.commits import GroupCommit
 from airflow_provider_mail.webhook.health import Cached, Health
 from airflow_provider_mail.webhook.inbox import Inbox, Push
@@ -50,8 +50,8 @@ def receiver(
         tokens: Cached[Any] = Cached(Tokens(inbox).valid, TOKENS_SECONDS, "tokens")
         group = GroupCommit(inbox, max_pending=max_pending)
         health = Health(inbox, tokens, group.failed_lately, max_bytes=max_inbox)
-        app = Receiver(group, tokens, health, max_body=max_body, user_agent=HEADERS["User-Agent"])
-        yield Sender(app, runner)
+        made = Receiver(group, tokens, health, max_body=max_body, user_agent=HEADERS["User-Agent"])
+        yield Sender(ReceiverApp(lambda: made), runner)
         runner.run(group.close())
 
 

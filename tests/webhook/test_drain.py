@@ -16,8 +16,8 @@ import pytest
 from airflow_provider_mail.api._core.fields import address_key
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.rows import json_text
-from airflow_provider_mail.webhook.drain import Drained, EventTables, Replayed, UnreadableEventError, count_by_reason
-from airflow_provider_mail.webhook.erasure import Erased, Person
+from airflow_provider_mail.webhook.drain import Drained, EventTables, UnreadableEventError, count_by_reason
+from airflow_provider_mail.webhook.erasure import Person
 from airflow_provider_mail.webhook.events import DeadLetter, Origin, Reason
 from airflow_provider_mail.webhook.inbox import Inbox, Push
 from tests.webhook.conftest import Drains
@@ -75,7 +75,7 @@ def test_the_first_of_two_that_differ_stays_the_other_is_kept(drained: Drains) -
     assert kept == {("other", "m1"), ("mail_default", "m2")}
     assert {each["reason"] for each in drained.letters()} == {Reason.CONFLICT}
     for _ in range(2):
-        assert drained.replay() == Replayed(0, 0, 3)
+        assert drained.replay() == (0, 0, 3)
 
 
 def test_numbers_keep_their_value_and_are_no_conflict(drained: Drains) -> None:
@@ -126,7 +126,7 @@ def test_dead_letters_are_read_again_after_a_fix(drained: Drains) -> None:
     letters = [DeadLetter(origin, n, Reason.OTHER, json.dumps(each)) for n, (origin, each) in enumerate(given)]
     drained.tables.store_letters(letters)
     for read, left in ((3, 2), (0, 2)):
-        assert drained.replay() == Replayed(read, read, left)
+        assert drained.replay() == (read, read, left)
     stored = [(row["mail_conn_id"], row["raw"], row["received_at"]) for row in drained.events()]
     assert stored == [("other", event(1), NOON), ("other", event(2), NOON), ("mail_default", event(1), NOON)]
     assert sorted(letter["push_index"] for letter in drained.letters()) == [2, 4]
@@ -138,7 +138,7 @@ def test_a_dead_letter_that_is_a_conflict_stays(drained: Drains) -> None:
     other = DeadLetter(Origin("mail_default", NOON, 9), 0, Reason.OTHER, json_text(event(1, Platform="other")))
     drained.tables.store_letters([other])
     for _ in range(2):
-        assert drained.replay() == Replayed(0, 0, 1)
+        assert drained.replay() == (0, 0, 1)
     assert [letter["raw"] for letter in drained.letters()] == [other.raw]
     assert [row["raw"] for row in drained.events()] == [event(1)]
 
@@ -149,7 +149,7 @@ def test_more_dead_letters_than_fit_a_page_are_read_again(embedded: Drains) -> N
     texts = [json.dumps(event(1)) if number % 2 else '"unreadable"' for number in range(1100)]
     letters = [DeadLetter(origin, 0, Reason.OTHER, text) for origin, text in zip(origins, texts, strict=True)]
     assert embedded.tables.store_letters(letters).total() == 1100
-    assert embedded.replay() == Replayed(550, 550, 550)
+    assert embedded.replay() == (550, 550, 550)
     assert (len(embedded.events()), len(embedded.letters())) == (550, 550)
 
 
@@ -307,13 +307,13 @@ def test_a_person_is_erased_everywhere(drained: Drains) -> None:
     )
     drained.drain()
     drained.receive(push(*NOT_ABOUT_ADA, *ABOUT_ADA), push(event(21, "Opened", Email="ada\u0040example.com")))
-    assert drained.erase(" ADA@example.com") == Erased(5, 2, len(ABOUT_ADA))
+    assert drained.erase(" ADA@example.com") == (5, 2, len(ABOUT_ADA))
     drained.drain()
     assert [row["raw"] for row in drained.events()] == list(NOT_ABOUT_ADA)
     emails = {json.loads(letter["raw"])["Email"] for letter in drained.letters()}
     assert emails == {"user6@example.com", "ida@example.com"}
     assert bodies(drained) == [list(NOT_ABOUT_ADA), UNREADABLE[1:], [], list(NOT_ABOUT_ADA), []]
-    assert drained.erase("ada@example.com") == Erased(0, 0, 0)
+    assert drained.erase("ada@example.com") == (0, 0, 0)
     with pytest.raises(ValueError, match="email"):
         drained.erase(" ")
 
@@ -322,7 +322,7 @@ def test_the_same_event_of_another_account_stays(drained: Drains) -> None:
     other = event(1, Email=None, Note="bob@example.com")
     drained.receive(push(event(1, Email=None, Note="ada@example.com")), push(other, conn_id="other"))
     drained.drain()
-    assert drained.erase("ada@example.com") == Erased(1, 0, 1)
+    assert drained.erase("ada@example.com") == (1, 0, 1)
     assert [row["raw"] for row in drained.events()] == [other]
 
 
@@ -331,9 +331,9 @@ def test_every_spelling_of_a_person_is_erased_but_no_other(drained: Drains) -> N
     drained.receive(push(*(event(number, Email=each) for number, each in enumerate([*RENE, *NOT_RENE]))))
     drained.receive(Push("{no JSON of rené@xn--mnchen-3ya.de".encode(), NOON, "mail_default", False))
     drained.drain()
-    assert drained.erase(RENE[0]) == Erased(2, 1, len(RENE))
+    assert drained.erase(RENE[0]) == (2, 1, len(RENE))
     assert sorted(row["email"] for row in drained.events()) == sorted(NOT_RENE)
-    assert drained.erase("strasse@example.com") == Erased(0, 0, 0)
+    assert drained.erase("strasse@example.com") == (0, 0, 0)
     for email in RENE:
         person = Person(email)
         assert all(map(person.is_named_in, RENE))

@@ -145,4 +145,4 @@ def test_few_rights_in_the_database_are_enough(ready: Inbox, monkeypatch: pytest
                     ready.check_counter(connection)
     finally:
         execute(ready, f"DROP OWNED BY {role}; DROP ROLE {role}")
-    assert ready.task_status_pushes(None)[1] == {}
+    assert ready.task_status_pushes() == {}

@@ -50,8 +50,8 @@ class InboxSql(ABC):
         yield False
 
     @abstractmethod
-    def columns(self, cursor: Any, name: TableName) -> set[str]:
-        """Return the names of the columns of a table; none when it does not exist."""
+    def exists(self, cursor: Any, name: TableName) -> bool:
+        """Return whether there is a table."""
 
     @abstractmethod
     def index(self, name: str, table: TableName) -> str:

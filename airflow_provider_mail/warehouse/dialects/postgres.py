@@ -119,9 +119,9 @@ class PostgresInbox(InboxSql):
         cursor.execute("SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0))", [name])
         yield cursor.fetchone()[0]
 
-    def columns(self, cursor: Any, name: TableName) -> set[str]:
-        cursor.execute(_COLUMNS, [qualified(name)])
-        return {column for column, _ in cursor.fetchall()}
+    def exists(self, cursor: Any, name: TableName) -> bool:
+        cursor.execute("SELECT to_regclass(%s)", [qualified(name)])
+        return cursor.fetchone()[0] is not None
 
     def index(self, name: str, table: TableName) -> str:
         return f"{name} ON {qualified(table)}"  # in the schema of the table

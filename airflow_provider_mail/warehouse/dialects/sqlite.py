@@ -79,10 +79,10 @@ class SqliteInbox(InboxSql):
             else:
                 yield True
 
-    def columns(self, cursor: Any, name: TableName) -> set[str]:
+    def exists(self, cursor: Any, name: TableName) -> bool:
         *schema, table = (part.text for part in name.parts)
-        cursor.execute("SELECT name FROM pragma_table_info(?, ?)", [table, schema[-1] if schema else "main"])
-        return {column for (column,) in cursor.fetchall()}
+        cursor.execute("SELECT 1 FROM pragma_table_info(?, ?)", [table, schema[-1] if schema else "main"])
+        return cursor.fetchone() is not None
 
     def index(self, name: str, table: TableName) -> str:
         *schema, own = table.parts

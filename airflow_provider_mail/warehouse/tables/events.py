@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from airflow_provider_mail.warehouse.table import (
     BIGINT,
@@ -102,8 +102,7 @@ EVENT_DIFFERENCES = Table(
 )
 
 
-@dataclass(frozen=True)
-class EventCounts:
+class EventCounts(NamedTuple):
     """How often events of some codes were received.
 
     :param mails: the number of mails with such an event; a mail has one recipient.
@@ -113,28 +112,7 @@ class EventCounts:
     events: int
 
 
-NOTHING = EventCounts(0, 0)
-
-
 Span: TypeAlias = tuple[int, int]
-
-
-@dataclass(frozen=True)
-class DayCounts:
-    """The events of one day. The day of a mail is not known exactly if no event has the time at which it was sent.
-
-    :param maybe_earlier: those of them that may belong to the day before: early, and of a mail without that time.
-    :param maybe_later: those of the day after it that may belong to this one.
-    """
-
-    of_day: EventCounts
-    maybe_earlier: EventCounts = NOTHING
-    maybe_later: EventCounts = NOTHING
-
-
-def _span(counts: DayCounts, unit: Literal["mails", "events"]) -> Span:
-    of_day = getattr(counts.of_day, unit)
-    return of_day - getattr(counts.maybe_earlier, unit), of_day + getattr(counts.maybe_later, unit)
 
 
 @dataclass(frozen=True)
@@ -150,15 +128,20 @@ class Rule:
     repeated: bool = False
     partly: bool = False
 
-    def spans(self, counts: DayCounts) -> tuple[Span, ...]:
+    def spans(self, of_day: EventCounts, maybe_earlier: EventCounts, maybe_later: EventCounts) -> tuple[Span, ...]:
         """Return the smallest and the largest count that agree with the events, for each way to count.
 
-        A count between two ways agrees with neither: the service counts in one of them.
+        A count between two ways agrees with neither: the service counts in one of them. The day of a mail is not known
+        exactly if no event has the time at which it was sent.
+
+        :param maybe_earlier: those of the day's events that may belong to the day before: early, and of such a mail.
+        :param maybe_later: those of the day after it that may belong to this one.
         """
-        of_mails = _span(counts, "mails")
+        numbers = zip(of_day, maybe_earlier, maybe_later, strict=True)
+        mails, events = ((count - earlier, count + later) for count, earlier, later in numbers)
         if self.partly:
-            return ((0, of_mails[1]),)
-        return (of_mails, _span(counts, "events")) if self.repeated else (of_mails,)
+            return ((0, mails[1]),)
+        return (mails, events) if self.repeated else (mails,)
 
 
 RULES: Mapping[str, Rule] = {
@@ -219,31 +202,10 @@ class Difference:
         difference = "" if self.difference is None else f" ({self.difference:+})"
         return f"{self.stats_date} {self.counter}: service {service}, events {events}{difference}"
 
+    def row(self, mail_conn_id: str, *others: Any) -> tuple[Any, ...]:
+        """Build a row of `EVENT_DIFFERENCES`.
 
-def difference_row(
-    difference: Difference,
-    *,
-    mail_conn_id: str,
-    tolerated: bool,
-    counted_on: str,
-    time_zone: str,
-    observed_at: datetime.datetime,
-) -> tuple[Any, ...]:
-    """Build a row of `EVENT_DIFFERENCES`.
-
-    :param counted_on: to which day events were counted.
-    """
-    return (
-        mail_conn_id,
-        difference.stats_date,
-        difference.counter,
-        difference.service_count,
-        difference.least,
-        difference.most,
-        difference.difference,
-        difference.at_edges,
-        tolerated,
-        counted_on,
-        time_zone,
-        observed_at,
-    )
+        :param others: the values of the columns behind `at_edges`.
+        """
+        counts = (self.service_count, self.least, self.most, self.difference, self.at_edges)
+        return (mail_conn_id, self.stats_date, self.counter, *counts, *others)
