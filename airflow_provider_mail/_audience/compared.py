@@ -87,9 +87,27 @@ JUDGED_AT_ONCE = 1_000
 """People in one transaction of the memory, in which others wait."""
 
 
+STORE_KEY = "mail_list_store"
+"""The key of the XCom by which Airflow recognizes the lists that it has made."""
+
+
 def list_owner(dag_id: str, task_id: str) -> str:
     """Return the owner of a task's lists: see `AudienceList`."""
-    return digest(f"{name_prefix()}{deployment_digest()}/{dag_id}/{task_id}")
+    return digest(f"{name_prefix()}{dag_id}/{task_id}")
+
+
+def list_store(context: Context) -> str:
+    """Return what this Airflow's lists of a task have in their names: the XComs of the runs before know it.
+
+    Whoever copies the configuration and the secrets, or the state, does not copy these. The first run decides it by its
+    version of the DAG and its start, so that its tries and mapped tasks agree.
+    """
+    ti = context["ti"]
+    first = -1 if ti.map_index in (None, -1) else 0
+    known = ti.xcom_pull(task_ids=ti.task_id, key=STORE_KEY, map_indexes=first, include_prior_dates=True)
+    store: str = known or digest(f"{getattr(ti, 'dag_version_id', None)}/{context['dag_run'].start_date}")
+    ti.xcom_push(key=STORE_KEY, value=store)
+    return store
 
 
 class ComparedAudience(Audience):
@@ -108,6 +126,7 @@ class ComparedAudience(Audience):
             AudienceList.of,
             task.list_name or "",
             owner=list_owner(ti.dag_id, ti.task_id),
+            store=list_store(context),
             # Runs of several DAGs may have one id.
             run=digest(f"{deployment_digest()}/{ti.dag_id}/{ti.run_id}"),
             begun_at=datetime.fromtimestamp(time.time(), UTC),
@@ -266,15 +285,16 @@ class ComparedAudience(Audience):
     def _why_everybody(self, state: AudienceState) -> str:
         """Return why everybody must be sent; empty if changes are enough."""
         task = self.task
-        # The lists of an exact audience keep the name that they have.
-        mode = f"{self._exact}/{task.changes_only.on_removed}/{'' if self._exact else task.list_name}"
+        # The lists of an exact audience keep the name that they have. Of a copied state, the lists are another one's.
+        list_name = self.new_list.store if self._exact else task.list_name
+        mode = f"{self._exact}/{task.changes_only.on_removed}/{list_name}"
         self._settings = settings_of(state.header.audience_id, self._plan, task.hook.config, mode)
         problem, others = state.open(), self._look_at_others(state)
         ledger, every = state.ledger, task.changes_only.full_every
         if problem:
             return problem
         if ledger.settings != self._settings:
-            return "the state is that of another list, service, mapping or mode"
+            return "the state is that of another Airflow, list, service, mapping or mode"
         if not ledger.complete:
             return f"{DUE}: a run did not end"
         if reason := self._how_lists_differ(ledger):
@@ -648,7 +668,7 @@ class ComparedAudience(Audience):
         if state is not None:
             needed |= {*state.ledger.list_names}
         try:
-            deleted = delete_old_lists(
+            deleted, others = delete_old_lists(
                 task.hook.get_conn(), self.new_list, needed=needed, keep=task.keep_lists, own_part=state is not None
             )
         except MailError as error:
@@ -656,6 +676,13 @@ class ComparedAudience(Audience):
             return
         for name in deleted:
             task.log.info("List %r of an earlier run was deleted.", name)
+        if others:
+            task.log.warning(
+                "%s lists of this task stay, such as %r: no XCom shows that this Airflow has made them. If another "
+                "deployment has the same DAG, give each a [mail] name_prefix. If nobody needs the lists: airflow mail "
+                "audience prune %s",
+                len(others), str(others[-1]), " ".join(sorted({name.store for name in others})),
+            )  # fmt: skip
 
     def _store_log(self, outcome: str, seconds: float) -> None:
         """Store the log of this run, if the user wants one: a row for it, and one for each person that changed."""

@@ -27,8 +27,11 @@ from airflow_provider_mail._task.storage import sql_hook
 from airflow_provider_mail.api._core.fields import Address, address_problem, without_addresses
 from airflow_provider_mail.api.campaigns import Campaign, GetCampaigns, MailStats, MailStatus
 from airflow_provider_mail.api.errors import MailConfigError, MailError
+from airflow_provider_mail.api.flows.audience import lists_of
 from airflow_provider_mail.api.flows.cancel_campaign import scheduled_campaigns
+from airflow_provider_mail.api.flows.create_once import delete
 from airflow_provider_mail.api.flows.waits import CampaignWait, PollResult, Polls, WaitStatus
+from airflow_provider_mail.api.lists import DeleteList
 from airflow_provider_mail.hold import SETTLE_SECONDS, release_hold, set_hold
 from airflow_provider_mail.hold import stop as stop_campaigns
 from airflow_provider_mail.hooks.mail import MailHook
@@ -303,6 +306,16 @@ def audience_reset(args: Namespace) -> None:
         return
     store.delete(header)
     print(f"The state of {header.audience} was deleted: its next run sends everybody, to a new list if it is exact")
+
+
+@command
+def audience_prune(args: Namespace) -> None:
+    hook = MailHook(args.conn_id)
+    is_real = args.yes and not hook.config.sandbox
+    for name in (name for store in args.store for name in lists_of(hook.get_conn(), store)):
+        if is_real:
+            delete(hook.get_conn(), DeleteList(list_name=name))
+        print(f"{name}: {'deleted' if is_real else 'would be deleted, with --yes'}")
 
 
 @command

@@ -81,6 +81,8 @@ STATE_TABLE = Arg(("--table",), help="table of audiences (mail_audiences)", defa
 KEEP_DAYS = Arg(("--keep-days",), help="days for which mails are remembered", type=float, required=True)
 TASK = Arg(("--task",), help="the task and its run as `why` shows them", required=True)
 AUDIENCE_NAME = Arg(("audience",), help="the audience as status shows it")
+STORES = Arg(("store",), help="what their names have behind the time, as a warning of the import says", nargs="+")
+YES = Arg(("--yes",), help="delete them, and not only print their names", action="store_true")
 
 
 def get_cli_commands() -> list[CLICommand]:
@@ -104,6 +106,8 @@ def get_cli_commands() -> list[CLICommand]:
                  *states, ARG_OUTPUT),
         _command("reset", "Delete the state of an audience: its next run sends everybody", "commands.audience_reset",
                  AUDIENCE_NAME, *states),
+        _command("prune", "Delete lists that no campaign needs, of another deployment or of lost XComs",
+                 "commands.audience_prune", STORES, YES, CONN_ID),
         _command("why", "Show in which audiences a person is, or is excluded from, since when and by which run",
                  "commands.audience_why", EMAIL, *states, ARG_OUTPUT),
         _command("forget", "Take a person out of all audiences, for an erasure", "commands.audience_forget",

@@ -23,7 +23,7 @@ from tests.support.changes import at_request
 from tests.support.clock import Clock
 from tests.support.tries import Tries
 from tests.tasks.sending import batch, letters
-from tests.tasks.test_audience import done
+from tests.tasks.test_audience import created, done
 from tests.tasks.test_audience_changes import imported
 from tests.webhook.pushes import NOON, event, push, receive
 
@@ -259,6 +259,20 @@ def test_the_memory_is_created_asked_and_deleted(
     assert command("memory", "forget", "--email", "user1@example.com").out == "Deleted: 1 mails.\n"
     assert command("memory", "why", "--email", "user1@example.com").status == 1
     assert command("memory", "expire", "--keep-days", "0.000001").out.startswith("Deleted: ")
+
+
+def test_lists_of_another_deployment_are_deleted(command: Command, emulator: Emulator) -> None:
+    names = [done(imported("ada", changes_only=False), run_id)["list_name"] for run_id in ("first", "second", "third")]
+    store = names[0].split()[1].partition("-")[2]
+    done(created({"send_list_names": names[:1]}, send_date="2999-01-01T00:00:00Z"))
+    emulator.add_list(f"of {store}")
+    said = command("audience", "prune", store)
+    assert said.out == "".join(f"{name}: would be deleted, with --yes\n" for name in names[1:])
+    assert len(emulator.lists()) == 4
+    assert command("audience", "prune", "01234567", store, "--yes").out == "".join(
+        f"{name}: deleted\n" for name in names[1:]
+    )
+    assert [entry["name"] for entry in emulator.lists()] == [names[0], f"of {store}"]
 
 
 @pytest.mark.parametrize("words", [("memory", "why"), ("memory", "forget"), ("audience", "forget")])

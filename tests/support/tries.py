@@ -12,7 +12,7 @@ from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.bases.operator import ExecutorSafeguard
@@ -139,6 +139,8 @@ class TaskInstance:
     pushed: dict[str, Any] = field(default_factory=dict)
     others: dict[str, Any] = field(default_factory=dict)
     """What the first task instance of a mapped task has pushed."""
+    earlier: ClassVar[dict[str, Any]] = {}
+    """What the task has pushed in earlier runs."""
 
     def get_first_reschedule_date(self, context: Any) -> None:
         """It runs in its first process."""
@@ -146,8 +148,9 @@ class TaskInstance:
     def xcom_push(self, key: str, value: Any) -> None:
         self.pushed[key] = json.loads(json.dumps(value))
 
-    def xcom_pull(self, *, key: str, map_indexes: Any = None, **_: Any) -> Any:
-        return (self.others if map_indexes not in (None, self.map_index) else self.pushed).get(key)
+    def xcom_pull(self, *, key: str, map_indexes: Any = None, include_prior_dates: bool = False, **_: Any) -> Any:
+        pushed = self.others if map_indexes not in (None, self.map_index) else self.pushed
+        return pushed.get(key, self.earlier.get(key) if include_prior_dates else None)
 
 
 class Tries:

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 import pytest
+from airflow.sdk import DAG
 
+from airflow_provider_mail.api.flows.audience import AudienceList
 from airflow_provider_mail.arguments import Suppress
-from airflow_provider_mail.operators.contacts import MailDeleteContactOperator
+from airflow_provider_mail.operators.contacts import MailDeleteContactOperator, MailImportContactsOperator
 from airflow_provider_mail.operators.preflight import MailPreflightOperator
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
 from mail_emulator import Emulator
-from tests.machines.audience_parts import AudienceState, ComparedAudience, forget
+from tests.machines.audience_parts import STORE_KEY, AudienceState, ComparedAudience, forget
 from tests.support.changes import at_request, post
 from tests.support.clock import Clock
-from tests.support.tries import Killed
+from tests.support.tries import Killed, TaskInstance
 from tests.tasks import test_audience
-from tests.tasks.conftest import Connect, SqlDatabase
+from tests.tasks.conftest import Connect, Run, SqlDatabase
 from tests.tasks.loading import error_of
 from tests.tasks.test_audience import IMPORTS, Audience, created, done, mailed, requested
 from tests.tasks.test_audience_changes import ALL, DELETES, NAMES, emails
@@ -487,15 +491,70 @@ def test_a_claim_of_a_run_that_has_ended_keeps_nobody(
 # --- lists of other deployments and runs ---
 
 
-def test_another_deployment_deletes_no_list(emulator: Emulator, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
-    """It has the same DAGs and no prefix, and its own secret."""
+@contextmanager
+def another_airflow() -> Iterator[None]:
+    """Be an Airflow with the same DAGs, configuration, secrets and connections, and no prefix."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(TaskInstance.earlier, STORE_KEY, "0123abcd")
+        yield
+
+
+def test_another_deployment_deletes_no_list(
+    emulator: Emulator, clock: Clock, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
     plain = partial(test_audience.imported, keep_lists=1)
-    ours = done(plain("ada"))["send_list_names"]
-    monkeypatch.setenv("AIRFLOW__MAIL__AUDIENCE_KEY", "of the copy")
-    for run_id in ("second", "third"):
+    ours, theirs = [], []
+    for number in range(3):
+        ours += done(plain("ada"), f"run {number}")["send_list_names"]
         clock.sleep(DAY)
-        theirs = done(plain("ada"), run_id)["send_list_names"]
-    assert test_audience.lists(emulator) == sorted(ours + theirs)
+        with another_airflow():
+            theirs += done(plain("ada"), f"run {number}")["send_list_names"]
+        clock.sleep(DAY)
+    assert test_audience.lists(emulator) == sorted([ours[-1], theirs[-1]])
+    assert "If nobody needs the lists: airflow mail audience prune 0123abcd" in capfd.readouterr().out + caplog.text
+
+
+def test_a_renewed_secret_does_not_keep_lists(
+    emulator: Emulator, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        monkeypatch.setenv("AIRFLOW__MAIL__AUDIENCE_KEY", f"secret {number}")
+        last = done(test_audience.imported("ada", keep_lists=1), str(number))
+        clock.sleep(DAY)
+    assert test_audience.lists(emulator) == last["send_list_names"]
+
+
+@pytest.mark.parametrize("arguments", [{"max_removed_fraction": 1}, DELETES], ids=["exclude", "delete"])
+def test_a_copied_state_changes_no_list_and_no_contact(
+    emulator: Emulator, audience: Audience, clock: Clock, arguments: dict[str, Any]
+) -> None:
+    """Both Airflows go on with it, as if the other one had never been."""
+    for people in ("ada bob cem", "ada bob"):
+        result = audience.run(people, **arguments)
+        clock.sleep(DAY)
+    with another_airflow():
+        for people in ("ada test", "ada test test2", "ada test"):
+            audience.run(people, **arguments)
+            clock.sleep(DAY)
+    assert {*result["send_list_names"], *result["repel_list_names"]} <= {*test_audience.lists(emulator)}
+    assert {"ada", "bob"} <= {*emails(emulator).split()}
+    audience.run("ada bob eva", **arguments)
+
+
+def test_airflow_knows_which_lists_it_has_made(
+    run_in_airflow: Run, new_dag: Callable[..., DAG], emulator: Emulator
+) -> None:
+    """Also those of mapped tasks, and of a run without a date."""
+    arguments: dict[str, Any] = {"list_name": "friends", "exact_audience": True, "on_empty": "continue"}
+    with new_dag() as dag:
+        MailImportContactsOperator(task_id="one", contacts=[], **arguments)
+        MailImportContactsOperator.partial(task_id="mapped", **arguments).expand(contacts=[[], []])
+
+    for logical_date in (datetime(2026, 1, 1, tzinfo=UTC), None, datetime(2026, 12, 1, tzinfo=UTC)):
+        assert run_in_airflow(dag, logical_date=logical_date).state == "success"
+    made = [AudienceList.parse(name) for name in test_audience.lists(emulator)]
+    stores = {(name.owner, name.store) for name in made if name is not None}
+    assert (len(made), len(stores)) == (9, 2)
 
 
 def test_lists_with_another_name_in_each_run_are_deleted(emulator: Emulator, clock: Clock) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal, TypeAlias
@@ -33,7 +34,8 @@ Role: TypeAlias = Literal["sent", "excluded"]
 
 _TIME = "%Y%m%dT%H%M%S%fZ"
 _NAME = re.compile(
-    r"(?P<title>.+?) (?P<role>excluded )?(?P<time>\d{8}T\d{12}Z) (?P<owner>[0-9a-f]{8})-(?P<run>[0-9a-f]{8})"
+    r"(?P<title>.+?) (?P<role>excluded )?(?P<try>(?P<time>\d{8}T\d{12}Z)-(?P<store>[0-9a-f]{8})) "
+    r"(?P<owner>[0-9a-f]{8})-(?P<run>[0-9a-f]{8})"
     r"(?:-(?P<part>\d+))?(?:~(?P<plan>[0-9a-f]{8}))?",
     re.DOTALL,
 )
@@ -46,8 +48,8 @@ class AudienceList:
     :param title: what people read: the prefix of the deployment and the ``list_name`` of the task, perhaps cut.
     :param role: whether campaigns are sent to it, or exclude it.
     :param begun_at: when the try began to fill it, by the worker's clock.
-    :param owner: :func:`digest` of the deployment and its task: the lists of others are left alone. Not of the
-        ``list_name``, which may be another one in each run.
+    :param owner: :func:`digest` of the task. Not of the ``list_name``, which may be another one in each run.
+    :param store: what tells the lists of this Airflow from those of others with the same task, which are left alone.
     :param run: digest of the deployment, its DAG and the run.
     :param part: the index of a mapped task. Default: none.
     :param plan: digest of the plan by which people are divided. Default: they are not.
@@ -57,6 +59,7 @@ class AudienceList:
     role: Role = "sent"
     begun_at: datetime
     owner: str
+    store: str
     run: str
     part: int | None = None
     plan: str | None = None
@@ -67,6 +70,7 @@ class AudienceList:
         list_name: str,
         *,
         owner: str,
+        store: str,
         run: str,
         begun_at: datetime,
         part: int | None = None,
@@ -79,7 +83,9 @@ class AudienceList:
         :param of_part: the name of the part of the people that is on it. Default: all are.
         :param prefix: distinguishes the deployments that use one account; with its separator.
         """
-        unnamed = cls(title="", role="excluded", begun_at=begun_at, owner=owner, run=run, part=part, plan=plan)
+        unnamed = cls(
+            title="", role="excluded", begun_at=begun_at, owner=owner, store=store, run=run, part=part, plan=plan
+        )
         part_name = of_part and f" {of_part}"
         most_bytes = MAX_LIST_NAME_BYTES - len(f"{unnamed}{part_name}".encode())
         title = f"{prefix}{list_name}".encode()[:most_bytes].decode(errors="ignore").rstrip() + part_name
@@ -97,34 +103,36 @@ class AudienceList:
         part = None if match["part"] is None else int(match["part"])
         role: Role = "excluded" if match["role"] else "sent"
         return cls(
-            title=match["title"], role=role, begun_at=begun_at, owner=match["owner"], run=match["run"], part=part,
-            plan=match["plan"],
+            title=match["title"], role=role, begun_at=begun_at, owner=match["owner"], store=match["store"],
+            run=match["run"], part=part, plan=match["plan"],
         )  # fmt: skip
 
     def is_titled(self, title: str) -> bool:
         """Return whether a list with this title gets this name; one that is too long is cut."""
         cut = AudienceList.of(
-            title, owner=self.owner, run=self.run, begun_at=self.begun_at, part=self.part, plan=self.plan
-        )
+            title, owner=self.owner, store=self.store, run=self.run, begun_at=self.begun_at, part=self.part,
+            plan=self.plan,
+        )  # fmt: skip
         return self.title == cut.title
 
     def __str__(self) -> str:
         role = "excluded " if self.role == "excluded" else ""
         part = "" if self.part is None else f"-{self.part}"
         plan = "" if self.plan is None else f"~{self.plan}"
-        return f"{self.title} {role}{self.begun_at.astimezone(UTC):{_TIME}} {self.owner}-{self.run}{part}{plan}"
+        time = f"{self.begun_at.astimezone(UTC):{_TIME}}"
+        return f"{self.title} {role}{time}-{self.store} {self.owner}-{self.run}{part}{plan}"
 
 
 def without_time(list_name: str) -> str:
     """Return the part of a list's name that all tries of one run share; the name of another list is unchanged."""
     match = _NAME.fullmatch(list_name)
-    return list_name if match is None else list_name[: match.start("time")] + list_name[match.end("time") :]
+    return list_name if match is None else list_name[: match.start("try")] + list_name[match.end("try") :]
 
 
 def delete_old_lists(
     client: Client, current: AudienceList, *, needed: Collection[str], keep: int, own_part: bool = False
-) -> list[str]:
-    """Delete the lists of a task's earlier runs and tries, and return their names.
+) -> tuple[list[str], list[AudienceList]]:
+    """Delete the lists of a task's earlier runs and tries; return their names, and the lists of other deployments.
 
     A list stays if it is needed, young, one of those of the latest runs, or named by a campaign that is not finished.
 
@@ -132,31 +140,31 @@ def delete_old_lists(
     :param keep: the number of runs whose lists stay, this one included; at least 1.
     :param own_part: whether the lists of other mapped tasks stay, each of which uses its own for many runs.
     """
-    lists = [
-        name
-        for name in _audience_lists(client, current.owner)
-        if name.owner == current.owner and not (own_part and name.part != current.part)
-    ]
+    of_task = [name for name in _audience_lists(client, current.owner) if name.owner == current.owner]
+    others = sorted((name for name in of_task if name.store != current.store), key=str)
+    lists = [name for name in of_task if name.store == current.store and not (own_part and name.part != current.part)]
     old = [
         name
-        for name in sorted(lists, key=str)
+        for name in lists
         if str(name) not in needed
         # Campaigns of stages were sent to these: whom they reached must stay known until the run is over.
         and not (name.plan and name.run == current.run)
         and _is_outdated(name, lists, keep)
         and (current.begun_at - name.begun_at).total_seconds() >= MIN_AGE_SECONDS
     ]
-    if not old:
-        return []
-    used = lists_in_use(client)
-    deleted: list[str] = []
-    for name in map(str, old):
-        if name in used:
-            continue
-        existed = delete(client, DeleteList(list_name=name))
-        if existed:
-            deleted.append(name)
-    return deleted
+    return [name for name in unused(client, old) if delete(client, DeleteList(list_name=name))], others
+
+
+def lists_of(client: Client, store: str) -> list[str]:
+    """Return the lists of a deployment that no campaign needs."""
+    return unused(client, (name for name in _audience_lists(client, store) if name.store == store))
+
+
+def unused(client: Client, lists: Iterable[AudienceList]) -> list[str]:
+    """Return the names of lists that no campaign needs."""
+    names = sorted(map(str, lists))
+    used = lists_in_use(client) if names else ()
+    return [name for name in names if name not in used]
 
 
 def _is_outdated(name: AudienceList, lists: Collection[AudienceList], keep: int) -> bool:
@@ -234,12 +242,18 @@ def check_lists(client: Client, totals: Mapping[str, int], versions: Mapping[str
 
 
 def last_size(client: Client, current: AudienceList) -> int:
-    """Return how many people the last list of an audience has without those who are excluded; 0 without a list."""
-    own = [
-        name
-        for name in _audience_lists(client, current.owner)
-        if (name.owner, name.part, name.plan) == (current.owner, current.part, current.plan)
-    ]
+    """Return how many people the last list of an audience has without those who are excluded; 0 without a list.
+
+    Of the lists of several deployments, the largest number counts: which one's state was lost is not known.
+    """
+    stores: dict[str, list[AudienceList]] = defaultdict(list)
+    for name in _audience_lists(client, current.owner):
+        if (name.owner, name.part, name.plan) == (current.owner, current.part, current.plan):
+            stores[name.store].append(name)
+    return max((_last_size(client, own) for own in stores.values()), default=0)
+
+
+def _last_size(client: Client, own: Collection[AudienceList]) -> int:
     # Of exclusion lists with one number, the last one counts; those of earlier lists are not its own.
     numbered = ((name.title.rpartition(" ")[2] if name.role == "excluded" else "", name) for name in own)
     last = dict(sorted(numbered, key=lambda pair: pair[1].begun_at))
