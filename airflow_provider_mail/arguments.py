@@ -80,10 +80,17 @@ class Suppress(ArgumentGroup):
         are in ``audiences_table``. Default: none.
     :param audiences_table: the table of these audiences. Default: ``mail_audiences``. (templated)
     :param sql_conn_id: the connection to their database. Default: that of the source, if it is a query. (templated)
+    :param once_per: a key such as ``summer-sale``: leave out people who have had a mail under it, counted as
+        ``already``, and reserve it for the others; see docs/how-to/cap-a-campaign.md. It needs ``exact_audience`` and
+        ``[mail] memory_conn_id``. At most 200 bytes. Default: the task and its run, with ``at_most``. (templated)
+    :param at_most: ``(3, timedelta(days=7))``: leave out people who would get more than 3 mails in any 7 days, of all
+        that the memory has; they are counted as ``capped``. Default: nobody is left out.
     :raises ValueError: naming each argument that is wrong.
     """
 
-    template_fields: ClassVar = ("events_table", "opted_in_sql", "table", "sql", "audiences_table", "sql_conn_id")
+    template_fields: ClassVar = (
+        "events_table", "opted_in_sql", "table", "sql", "audiences_table", "sql_conn_id", "once_per",
+    )  # fmt: skip
 
     events_table: Templated[str] | None = None
     opted_in_sql: Templated[str] | None = None
@@ -92,13 +99,25 @@ class Suppress(ArgumentGroup):
     audiences: Sequence[str] | None = None
     audiences_table: Templated[str] = "mail_audiences"
     sql_conn_id: Templated[str] | None = None
+    once_per: Templated[str] | None = None
+    at_most: tuple[int, timedelta] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.events_table is None and self.table is None and self.sql is None and not self.audiences:
-            raise ValueError("Suppress: events_table, table, sql, audiences: give at least one of them")
+        if not self.reads_tables and not self.needs_memory:
+            raise ValueError(
+                "Suppress: events_table, table, sql, audiences, once_per, at_most: give at least one of them"
+            )
         if self.opted_in_sql is not None and self.events_table is None:
             raise ValueError("Suppress: opted_in_sql: is for the events of events_table, and there is none")
+
+    @property
+    def reads_tables(self) -> bool:
+        return any((self.events_table, self.table, self.sql, self.audiences))
+
+    @property
+    def needs_memory(self) -> bool:
+        return self.once_per is not None or self.at_most is not None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ from datetime import timedelta
 import pendulum
 from airflow.sdk import DAG
 
+from airflow_provider_mail.arguments import Suppress
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.transfers.sql_to_mail import SqlToMailContactsOperator
 
@@ -30,8 +31,7 @@ with DAG(
         sql="SELECT email, full_name AS name FROM customers",
         list_name="summer sale",
         exact_audience=True,
-        once_per="summer-sale",
-        at_most=(3, timedelta(days=7)),
+        suppress=Suppress(once_per="summer-sale", at_most=(3, timedelta(days=7))),
     )
     MailCreateCampaignOperator(
         task_id="send",

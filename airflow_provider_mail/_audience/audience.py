@@ -134,7 +134,7 @@ class Audience:
 
     def _suppressed(self, identity: Identity) -> frozenset[int]:
         suppress = self.task.suppress
-        if suppress is None:
+        if suppress is None or not suppress.reads_tables:
             return frozenset()
         if identity.email is None and (suppress.sql or suppress.table or suppress.events_table):
             raise AirflowFailException(

@@ -444,14 +444,14 @@ class ComparedAudience(Audience):
 
         :param part_of: returns what is behind the name of the mailing for a row, whose campaign is one of several.
         """
-        task, people = self.task, self._people
-        if (task.once_per is None and task.at_most is None) or not self._writes:
+        task, people, suppress = self.task, self._people, self.task.suppress
+        if suppress is None or not suppress.needs_memory or not self._writes:
             return
         # The models that it imports take as long as 40,000 rows.
         from airflow_provider_mail._audience.memory import Cap, Memory
 
-        memory, name = Memory.needed_by(task), mailing_name(self.context)
-        self._cap = cap = Cap.of(task.at_most)
+        memory, name = Memory.needed_by(suppress), mailing_name(self.context)
+        self._cap = cap = Cap.of(suppress.at_most)
         assert memory is not None
         memory.check()
         self.mailed = {"already": 0, "capped": 0}
@@ -459,7 +459,7 @@ class ComparedAudience(Audience):
 
         def judge(part: str) -> None:
             some = waiting.pop(part)
-            wanted = [(address, task.once_per or name) for address, _ in some]
+            wanted = [(address, suppress.once_per or name) for address, _ in some]
             ((_, verdicts),) = memory.reserve([wanted], task=f"{name}{part}", cap=cap)
             for (_, number), (verdict, _) in zip(some, verdicts, strict=True):
                 if verdict in self.mailed:

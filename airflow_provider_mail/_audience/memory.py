@@ -147,14 +147,14 @@ class Memory:
         return cls(hook, setting("memory_table"), AudienceKey.of_deployment())
 
     @classmethod
-    def needed_by(cls, task: Any) -> Memory | None:
-        """Return the memory of a task with the arguments ``once_per`` and ``at_most``.
+    def needed_by(cls, arguments: Any) -> Memory | None:
+        """Return the memory for the arguments ``once_per`` and ``at_most``, of a task or of what an import leaves out.
 
         :raises MailConfigError: none is configured, and one of them is given.
         """
         memory = cls.configured()
         for name in ("once_per", "at_most"):
-            if memory is None and getattr(task, name) is not None:
+            if memory is None and getattr(arguments, name) is not None:
                 raise MailConfigError(
                     f"{name}: there is no memory of who was mailed what; set [mail] memory_conn_id to the "
                     "connection of a database (AIRFLOW__MAIL__MEMORY_CONN_ID). Nothing was sent"

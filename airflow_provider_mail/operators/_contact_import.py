@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from datetime import timedelta
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -82,8 +81,6 @@ class BaseContactImportOperator(MailLineage, SendGuardMixin, BaseInterruptibleOp
     consent: Consent | Sequence[Consent] | None = None
     keeps_all_rows = False
     """Whether the source itself leaves out people, as a query does: a row without an address is rejected then."""
-    once_per: str | None
-    at_most: tuple[int, timedelta] | None
     dry_run = DryRun()
 
     def set_arguments(self, /, **arguments: Any) -> None:
@@ -400,17 +397,21 @@ def audience_problem(arguments: Mapping[str, Any], *, has_database: bool) -> str
         return "list_name: needed by exact_audience=True: the lists of the runs are named after it"
     if exact and arguments.get("update_mode", "create_and_update") in ("create_only", "update_only"):
         return "update_mode: exact_audience=True needs 'create_and_update': the others may leave people off the list"
-    if name := next((name for name in ("once_per", "at_most") if arguments.get(name) is not None), None):
-        if exact is False:
-            return f"{name}: needs exact_audience=True: a campaign to a list that grows mails who was left out, too"
-        if arguments.get("changes_only") is not None:
-            return f"{name}: not with changes_only: each run has other people, who are not changes of an audience"
     rejects = arguments.get("rejects")
     if rejects is not None and rejects.table is not None and rejects.sql_conn_id is None and not has_database:
         return "rejects: table needs Rejects(sql_conn_id=...): the connection of the database"
     suppress = arguments.get("suppress")
-    if suppress is not None and suppress.sql_conn_id is None and not has_database:
+    if suppress is not None and suppress.reads_tables and suppress.sql_conn_id is None and not has_database:
         return "suppress: Suppress(sql_conn_id=...) is needed: the connection of the database"
+    if suppress is not None and suppress.needs_memory:
+        name = "at_most" if suppress.once_per is None else "once_per"
+        if exact is False:
+            return (
+                f"suppress: {name} needs exact_audience=True: a campaign to a list that grows mails who was left out, "
+                "too"
+            )
+        if arguments.get("changes_only") is not None:
+            return f"suppress: {name}: not with changes_only: each run has other people, who are no changes"
     return _state_problem(arguments, has_database=has_database)
 
 

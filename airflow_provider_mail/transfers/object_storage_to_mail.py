@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from airflow_provider_mail._task.mixin import OnEmpty, Templated
@@ -82,11 +81,6 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
     :param limit: the number of rows to read from the source, to try something out. Default: all.
     :param suppress: whom to leave out, see :class:`~airflow_provider_mail.arguments.Suppress`. Default: nobody.
         (templated)
-    :param once_per: a key such as ``summer-sale``: leave out people who have had a mail under it, counted as
-        ``already``, and reserve it for the others; see docs/how-to/who-was-mailed.md. It needs ``exact_audience`` and
-        ``[mail] memory_conn_id``. At most 200 bytes. Default: the task and its run, with ``at_most``. (templated)
-    :param at_most: ``(3, timedelta(days=7))``: leave out people who would get more than 3 mails in any 7 days, of all
-        that the memory has; they are counted as ``capped``. Default: nobody is left out.
     :param dry_run: read and check the rows, log counts and masked examples, and send nothing. Default: false.
     :param changes_only: send only rows that are new or whose mapped values changed since the service accepted them, see
         :class:`~airflow_provider_mail.arguments.ChangesOnly`. Default: all rows. (templated)
@@ -121,8 +115,6 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
         keep_lists: int = 2,
         limit: int | None = None,
         suppress: Templated[Suppress] | None = None,
-        once_per: Templated[str] | None = None,
-        at_most: tuple[int, timedelta] | None = None,
         dry_run: bool = False,
         changes_only: Templated[ChangesOnly] | None = None,
         brakes: Brakes | None = None,

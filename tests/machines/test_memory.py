@@ -21,6 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_mail.api.errors import MailError
+from airflow_provider_mail.arguments import Suppress
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
 from airflow_provider_mail.operators.contacts import MailImportContactsOperator
@@ -224,8 +225,7 @@ class History:
             contacts=[{"email": person, "name": "N"} for person in run["people"]],
             list_name=f"people of {run['task']}",
             exact_audience=True,
-            once_per=run["once_per"],
-            at_most=self._cap(run) or (99, timedelta(days=7)),
+            suppress=Suppress(once_per=run["once_per"], at_most=self._cap(run) or (99, timedelta(days=7))),
         )
         result = self._run(task, run["run_id"], Process(run["end"] and (run["end"], 0)))
         if run["end"]:

@@ -114,9 +114,9 @@ def test_arguments_that_do_not_go_together(
     memory: Memory,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with pytest.raises(ValueError, match="once_per: needs exact_audience=True"):
+    with pytest.raises(ValueError, match="suppress: once_per needs exact_audience=True"):
         imported("ada", once_per="a", exact_audience=False)
-    with pytest.raises(ValueError, match="at_most: not with changes_only"):
+    with pytest.raises(ValueError, match="suppress: at_most: not with changes_only"):
         imported("ada", at_most=(1, WEEK), changes_only={"sql_conn_id": "state"})
     audience = done(imported("ada", once_per="a"))
     monkeypatch.delenv("AIRFLOW__MAIL__MEMORY_CONN_ID")
