@@ -61,7 +61,7 @@ class Cached(Generic[T]):
     def start(self) -> asyncio.Future[T]:
         """Return the attempt to read whose result is valid now. While the database hangs, all requests share one."""
         now = time.monotonic()
-        if self._attempt is None or (self._attempt.done() and now >= self._until):
+        if self._attempt is None or now >= self._until:
             self._attempt = asyncio.ensure_future(self._fresh())
             self._attempt.add_done_callback(lambda attempt: attempt.cancelled() or attempt.exception())  # is retrieved
             self._until = now + self._seconds

@@ -99,16 +99,24 @@ async def begun(inbox: HeldInbox, group: GroupCommit, body: bytes = b"first") ->
     return task
 
 
-def test_pushes_that_arrive_during_a_transaction_share_the_next() -> None:
+@pytest.mark.parametrize(
+    ("bodies", "transactions"),
+    [([b"%d" % number for number in range(201)], [1, 200, 1]), ([bytes(2**24 - 1), b"x", b"y"], [1, 2, 1])],
+    ids=["pushes", "bytes"],
+)
+def test_pushes_that_arrive_during_a_transaction_share_the_next(bodies: list[bytes], transactions: list[int]) -> None:
+    """Within its bounds, in the order of arrival."""
+
     async def test(group: GroupCommit) -> None:
         first = await begun(inbox, group)
         others = await waiting(group, *bodies)
-        inbox.go.release(2)
+        inbox.go.release(3)
         await asyncio.gather(first, *others)
 
-    inbox, bodies = HeldInbox(), [b"%d" % number for number in range(50)]
-    run(inbox, test, max_pending=1000)
-    assert (inbox.stored, inbox.opened) == ([[b"first"], bodies], 1)
+    inbox = HeldInbox()
+    run(inbox, test, max_pending=2**25)
+    assert [body for stored in inbox.stored for body in stored] == [b"first", *bodies]
+    assert ([len(stored) for stored in inbox.stored], inbox.opened) == (transactions, 1)
 
 
 def test_all_pushes_of_a_group_know_at_once_that_it_failed() -> None:

@@ -225,25 +225,46 @@ def test_what_needs_attention(size: int, tokens: int, seconds: int, words: list[
     assert [problem.partition(":")[0] for problem, _ in status.problems] == words
 
 
+def assert_locked(inbox: Inbox, table: str) -> None:
+    """Another connection holds a lock that keeps others from changing a table."""
+    is_sqlite = inbox.hook.conn_type == "sqlite"
+    with inbox.connection() as other, closing(other.cursor()) as cursor:
+        if is_sqlite:
+            cursor.execute("PRAGMA busy_timeout = 0")
+        with pytest.raises(Exception, match="lock"):
+            cursor.execute("BEGIN IMMEDIATE" if is_sqlite else f"SELECT 1 FROM {table} FOR UPDATE NOWAIT")
+
+
 def test_a_body_is_changed_under_a_lock(inbox: Inbox) -> None:
     insert(inbox, push(b"before"))
     (stored,) = take(inbox)
-    lock = "BEGIN IMMEDIATE" if inbox.hook.conn_type == "sqlite" else f"SELECT 1 FROM {inbox.table} FOR UPDATE NOWAIT"
-    with inbox.connection() as one, inbox.connection() as other:
-        if inbox.hook.conn_type == "sqlite":
-            other.execute("PRAGMA busy_timeout = 0")
 
-        def change(body: bytes) -> bytes:
-            with closing(other.cursor()) as cursor, pytest.raises(Exception, match="lock"):
-                cursor.execute(lock)
-            other.rollback()
-            return body + b", after"
+    def change(body: bytes) -> bytes:
+        assert_locked(inbox, inbox.table)
+        return body + b", after"
 
-        assert inbox.change_body(one, stored.id, change)
-        assert not inbox.change_body(one, stored.id, lambda body: None)
-        assert not inbox.change_body(one, stored.id + 1, change)
+    with inbox.connection() as connection:
+        assert inbox.change_body(connection, stored.id, change)
+        assert not inbox.change_body(connection, stored.id, lambda body: None)
+        assert not inbox.change_body(connection, stored.id + 1, change)
     (changed,) = take(inbox)
     assert (changed.body, changed.received_at) == (b"before, after", stored.received_at)
+
+
+def test_pushes_are_counted_again_under_a_lock(inbox: Inbox) -> None:
+    counted: list[str] = []
+
+    def look(query: str, *_: Any) -> Any:
+        if "count(*)" in query:
+            counted.append(query)
+            assert_locked(inbox, "mail_inbox_counts")
+        return mock.DEFAULT
+
+    with inbox.connection() as connection:
+        cursor = mock.Mock(wraps=connection.cursor())
+        cursor.execute.side_effect = look
+        inbox.check_counter(mock.Mock(wraps=connection, cursor=lambda: cursor))
+    assert counted
 
 
 def test_another_may_create_the_tables_meanwhile(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,9 +78,14 @@ def test_a_push_belongs_to_the_owner_of_its_token(ready: Inbox) -> None:
 
 
 @whatever_the_database
-def test_a_digest_is_compared_to_its_last_digit(ready: Inbox) -> None:
+def test_every_digit_of_a_digest_is_compared(ready: Inbox) -> None:
     digest = token_digest(stranger := new_token())
-    execute(ready, f"UPDATE mail_inbox_tokens SET digest = '{digest[:-1]}{'1' if digest[-1] == '0' else '0'}'")
+    others = [f"{digest[:at]}{'1' if digest[at] == '0' else '0'}{digest[at + 1 :]}" for at in range(len(digest))]
+    similar = ", ".join(f"('{other}', 'x', '', '', '')" for other in others)
+    execute(
+        ready,
+        f"INSERT INTO mail_inbox_tokens (digest, mail_conn_id, service_host, account, created_at) VALUES {similar}",
+    )
     with receiver(ready) as sender:
         assert sender.request("POST", f"/{stranger}", b"[]").status_code == 404
 
@@ -354,7 +359,12 @@ def test_pushes_and_the_inbox_are_counted(
         assert sender.request("POST", "/x").status_code == 404
         with broken(ready, "no inbox"):
             assert sender.push() == 503
-        statsd.received()
+        found = statsd.received()
+        assert {key: found[key] for key in found if "receive" in key[0]} == {
+            ("mail.receive.pushes", "200"): 2,
+            ("mail.receive.events", "200"): 3,
+            **{("mail.receive.pushes", status): 1 for status in ("400", "404", "503")},
+        }
         still_clock.move(health.STATE_SECONDS)
         assert [*sender.get("/health"), sender.push(b"[{},{}]")] == [503, 200]
     found = statsd.received()
