@@ -20,6 +20,7 @@ from airflow_provider_mail.api.flows.validate_rows import RowChecker
 
 if TYPE_CHECKING:
     from airflow_provider_mail.api.templates import Template
+    from airflow_provider_mail.api.transactional import Numbered
 
 MAX_NAMED = 20
 
@@ -288,10 +289,17 @@ class Recipients:
     def __init__(self, on_duplicate: str) -> None:
         self._skip = on_duplicate == "skip"
         self._fail = on_duplicate == "fail"
-        self._key = secrets.token_bytes(16)
+        self._keyed = hashlib.blake2b(digest_size=16, key=secrets.token_bytes(16))
         self._database = private_database("seen (digest BLOB PRIMARY KEY, message INTEGER)")
         self._named: list[str] = []
         self.count = 0
+
+    def are_new(self, messages: Numbered) -> bool:
+        """Add the recipients of messages; return whether none is a duplicate: else check each message."""
+        people = ((person, number) for number, version in messages for person in version.get("to", ()))
+        rows = [(digest, number) for person, number in people if (digest := self._digest(person)) is not None]
+        added = self._database.executemany("INSERT OR IGNORE INTO seen VALUES (?, ?)", rows).rowcount
+        return added == len(rows) and not any("cc" in version or "bcc" in version for _, version in messages)
 
     def without_duplicates(self, number: int, version: dict[str, Any]) -> dict[str, Any] | None:
         """Return the message without removed recipients; ``None`` when ``to`` becomes empty."""
@@ -320,24 +328,28 @@ class Recipients:
         """Remove the database."""
         self._database.close()
 
-    def _seen(self, person: Any, number: int, part: str, in_message: set[bytes]) -> bool:
-        """Return whether the recipient is a duplicate, and count it; ``in_message``: digests of the same message."""
+    def _digest(self, person: Any) -> bytes | None:
         email = person.get("email") if isinstance(person, Mapping) else None
         if not isinstance(email, str):
+            return None
+        digest = self._keyed.copy()
+        digest.update(address_key(email).encode("utf-8", "surrogatepass"))
+        return digest.digest()
+
+    def _seen(self, person: Any, number: int, part: str, in_message: set[bytes]) -> bool:
+        """Return whether the recipient is a duplicate, and count it; ``in_message``: digests of the same message."""
+        if (digest := self._digest(person)) is None:
             return False
-        name = address_key(email).encode("utf-8", "surrogatepass")
-        digest = hashlib.blake2b(name, digest_size=16, key=self._key).digest()
         first = number
         if digest not in in_message:
             in_message.add(digest)
-            if part != "to" or self._is_new(digest, number):
+            if part == "to":
+                self._database.execute("INSERT OR IGNORE INTO seen VALUES (?, ?)", (digest, number))
+                ((first,),) = self._database.execute("SELECT message FROM seen WHERE digest = ?", (digest,))
+            if first == number:
                 return False
-            ((first,),) = self._database.execute("SELECT message FROM seen WHERE digest = ?", (digest,))
         self.count += 1
         if len(self._named) < MAX_NAMED_DUPLICATES:
             reason = "twice in this message" if first == number else f"the same recipient as messages[{first}]"
             self._named.append(f"messages[{number}].{part}: {reason}")
         return True
-
-    def _is_new(self, digest: bytes, number: int) -> bool:
-        return bool(self._database.execute("INSERT OR IGNORE INTO seen VALUES (?, ?)", (digest, number)).rowcount)

@@ -30,7 +30,13 @@ from airflow_provider_mail.api._core.pagination import Pager, next_page
 from airflow_provider_mail.api._core.requests import Effect, MailRequest, MailResponse, PagedRequest, PageResponse
 from airflow_provider_mail.api._core.responses import MEMORY_RATIO, BodyReader, HttpResponse, parse_response
 from airflow_provider_mail.api._core.shared_rate import LATE_SECONDS, SharedRate
-from airflow_provider_mail.api._core.transport import TOTAL_TIMEOUT_FACTOR, Transmission, http_client, transport_error
+from airflow_provider_mail.api._core.transport import (
+    ERRORS,
+    TOTAL_TIMEOUT_FACTOR,
+    Connections,
+    Transmission,
+    transport_error,
+)
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import (
     MailAmbiguousSendError,
@@ -59,9 +65,8 @@ Item = TypeVar("Item")
 MAX_MISSED = 3
 """A request that has missed so many slots is sent."""
 
-_READ = httpx.ByteStream(b"")
-"""Takes the place of a response's stream once it is read: the two refer to each other, so that the body of the request
-would stay in memory until the garbage collector finds them."""
+
+_USER_AGENT = f"python-httpx/{httpx.__version__}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +143,7 @@ class MailClient:
         self._renewal = threading.Lock()
         # Reads, and every valid credential may send it.
         self._credentials_probe = GetLists(page_size=1)
-        self._https = {os.getpid(): http_client(config)}
-        self._urls: dict[str, httpx.URL] = {}
+        self._connections = {os.getpid(): Connections(config)}
 
     def send(self, request: MailRequest[R]) -> R:
         """Carry out one operation and return its response.
@@ -305,7 +309,7 @@ class MailClient:
         return marked
 
     def _call(self, request: MailRequest[Any]) -> Call:
-        headers = {"Accept": "application/json", "Accept-Encoding": "gzip"}
+        headers = {"Accept": "application/json", "Accept-Encoding": "gzip", "User-Agent": _USER_AGENT}
         if request.authenticated:
             headers |= self.config.credentials()
         if request.method == "GET":
@@ -375,13 +379,13 @@ class MailClient:
         not exist in this process.
         """
         process = os.getpid()
-        if process not in self._https:
+        if process not in self._connections:
             self.after_fork()
             self.__dict__.pop("shared_rate", None)
-            self._https.setdefault(process, http_client(self.config))
-            for other in self._https.keys() - {process}:
+            self._connections.setdefault(process, Connections(self.config))
+            for other in self._connections.keys() - {process}:
                 # Do not close it: closing needs the client's locks.
-                self._https.pop(other, None)
+                self._connections.pop(other, None)
 
     def after_fork(self) -> None:
         """Replace what must not be shared with the parent process."""
@@ -392,33 +396,31 @@ class MailClient:
         """Make one HTTP request."""
         if (interrupted_by := current_interrupt()) is not None:
             interrupted_by.check()
-        # Parsing the address for each request would take a tenth of the request's CPU time.
-        url = self._urls.get(call.path) or self._urls.setdefault(call.path, httpx.URL(self.config.base_url + call.path))
         transmission = Transmission(call.path, self.max_seconds, call.effect, self._before_request)
+        connections = self._connections[os.getpid()]
         try:
             with (
                 transmission,
-                self._https[os.getpid()].stream(
-                    call.method, url, headers=call.headers, content=call.content, params=call.params
-                ) as response,
+                connections.stream(call.method, call.path, call.headers, call.content, call.params) as response,
             ):
-                transmission.check_response(response.status_code)
-                body = BodyReader(call.path, self.config.max_response_bytes, response.status_code, response.headers)
-                for chunk in response.iter_raw():
+                log.debug("%s: HTTP %d", call.path, response.status)
+                transmission.check_response(response.status)
+                headers = httpx.Headers(response.headers)
+                body = BodyReader(call.path, self.config.max_response_bytes, response.status, headers)
+                for chunk in response.iter_stream():
                     body.feed(chunk)
-                response.stream = _READ
                 return body.response()
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except ERRORS as error:
             late = transmission.seconds if transmission.late else None
             failure = transport_error(call.path, error, self.config, late)
-        # Outside of the except block, so that __context__ does not lead to httpx's error, which holds the credentials.
+        # Outside of the except block, so that __context__ does not lead to an error that may hold the credentials.
         raise failure
 
     def close(self) -> None:
         if "shared_rate" in self.__dict__:
             self.shared_rate.close()
-        if (http := self._https.get(os.getpid())) is not None:
-            http.close()
+        if (connections := self._connections.get(os.getpid())) is not None:
+            connections.close()
 
     def __enter__(self) -> Self:
         return self

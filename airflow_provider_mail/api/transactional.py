@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from html import unescape
-from itertools import islice
+from itertools import count, islice
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
@@ -305,7 +305,8 @@ class Chunk:
         return replace(self, request=request, recipients=recipients, versions=len(messages))
 
 
-Prepare: TypeAlias = Callable[[int, dict[str, Any]], dict[str, Any] | None]
+Numbered: TypeAlias = list[tuple[int, dict[str, Any]]]
+"""Messages, each with its number in the mailing, from 0."""
 
 
 def cut(
@@ -314,7 +315,7 @@ def cut(
     *,
     key: str,
     versions: int = MAX_VERSIONS,
-    prepare: Prepare = lambda number, version: version,
+    prepare: Callable[[Numbered], Numbered] = lambda messages: messages,
 ) -> Iterator[Chunk]:
     """Yield the requests of a mailing, in order.
 
@@ -323,16 +324,19 @@ def cut(
         these), and optionally ``cc``, ``bcc``, ``subject``, ``content``, ``template_name``, ``params``.
     :param key: identifies the mailing; the same in every try.
     :param versions: versions per request, from 1 to 100.
-    :param prepare: maps the number and the fields of a message to the fields to send, or to ``None`` to skip it.
-        Default: send all messages unchanged.
+    :param prepare: maps messages to those to send, which may be fewer. Default: all of them, unchanged.
     :raises MailValidationError: naming the message, by its number from 0, and the field.
     """
     if not 1 <= versions <= MAX_VERSIONS:
         raise MailValidationError(f"versions in one request: {versions}, must be from 1 to {MAX_VERSIONS}")
-    numbered = ((number, prepare(number, _version(number, message))) for number, message in enumerate(messages))
-    iterator = ((number, version) for number, version in numbered if version is not None)
-    index = 0
-    while group := list(islice(iterator, versions)):
+    numbered = ((number, _version(number, message)) for number, message in enumerate(messages))
+    left: Numbered = []
+    for index in count():
+        while len(left) < versions and (block := list(islice(numbered, versions))):
+            left += prepare(block)
+        if not left:
+            break
+        group, left = left[:versions], left[versions:]
         try:
             request = SendBatch(**{**common, "message_versions": [version for _, version in group]})
         except MailValidationError as error:
@@ -340,7 +344,6 @@ def cut(
                 _by_message(str(error), [number for number, _ in group]), operation=error.operation
             ) from None
         yield Chunk.of(index, request, sum(map(_recipients, request.message_versions)), key)
-        index += 1
 
 
 def _recipients(version: MessageVersion) -> int:
@@ -357,15 +360,17 @@ def _version(number: int, message: Any) -> dict[str, Any]:
         raise MailValidationError(f"messages[{number}]: a dictionary is needed, not {type(message).__name__}")
     fields = {name: value for name, value in message.items() if value is not None}
     for part in ("to", "cc", "bcc"):
-        people = fields.get(part)
-        if isinstance(people, str | Mapping):
-            people = [people]
-        elif people is None:
+        if (people := fields.get(part)) is None:
             continue
-        elif not isinstance(people, Sequence):
+        if isinstance(people, str):
+            fields[part] = [{"email": people}]
+        elif isinstance(people, Mapping):
+            fields[part] = [people]
+        elif isinstance(people, Sequence):
+            fields[part] = [{"email": person} if isinstance(person, str) else person for person in people]
+        else:
             needed = f"an address or a list of them is needed, not {type(people).__name__}"
             raise MailValidationError(f"messages[{number}].{part}: {needed}")
-        fields[part] = [{"email": person} if isinstance(person, str) else person for person in people]
     return fields
 
 

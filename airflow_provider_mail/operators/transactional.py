@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail._audience.remembered import RememberedMailing
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
     from airflow_provider_mail._task.at_most_once import Mailing
-    from airflow_provider_mail.api.transactional import Chunk, SendBatch, SendMail
+    from airflow_provider_mail.api.transactional import Chunk, Numbered, SendBatch, SendMail
     from airflow_provider_mail.send_window import SendWindow
 
 __all__ = ["MailSendBatchOperator", "MailSendOperator"]
@@ -99,6 +99,11 @@ class BaseSendOperator(BaseInterruptibleOperator):
 
         :raises MailConfigError: none is, and an argument needs it; or it cannot be trusted.
         """
+        from airflow_provider_mail._config import setting
+
+        if not setting("memory_conn_id") and self.once_per is None and self.at_most is None:
+            return None
+        # Imported here: all of the warehouse takes longer than to send a message.
         from airflow_provider_mail._audience.memory import Cap, Memory
         from airflow_provider_mail._audience.remembered import RememberedMailing
         from airflow_provider_mail._task.state import TaskState
@@ -387,9 +392,11 @@ class BaseSendBatchOperator(SendGuardMixin, BaseSendOperator):
             find_template=lambda name: find_template(self.hook.get_conn(), name),
         )
 
-        def checked(number: int, version: dict[str, Any]) -> dict[str, Any] | None:
-            kept = recipients.without_duplicates(number, version)
-            return None if kept is None else check.checked(number, kept)
+        def checked(block: Numbered) -> Numbered:
+            if not recipients.are_new(block):
+                kept = [(number, recipients.without_duplicates(number, one)) for number, one in block]
+                block = [(number, one) for number, one in kept if one is not None]
+            return [(number, check.checked(number, one)) for number, one in block]
 
         with closing(ChunkSpool()) as spool:
             with (

@@ -38,6 +38,7 @@ LETTER = {"subject": "Hello", "content": "<p>Hello {{name}}, your order {{order}
 SENDER = "news@example.com"
 
 LAZILY_IMPORTED = (
+    "airflow.sdk.execution_time.supervisor",  # which every task's process has loaded
     "airflow_provider_mail.api.client",
     "airflow_provider_mail.api.contacts",
     "airflow_provider_mail.api.campaigns",

@@ -261,6 +261,12 @@ def test_no_recipient_is_left_in_two_messages(messages: list[dict[str, list[str]
         if (each := skip.without_duplicates(number, version)) is not None
     ]
     assert [fail.without_duplicates(number, version) for number, version in enumerate(versions)] == versions
+    at_once = Recipients("skip")
+    if at_once.are_new(list(enumerate(versions))):
+        assert not skip.count
+    else:
+        each = [at_once.without_duplicates(number, version) for number, version in enumerate(versions)]
+        assert [one for one in each if one is not None] == kept
 
     to = [address_key(person["email"]) for version in kept for person in version["to"]]
     assert sorted(to) == sorted({address_key(email) for message in messages for email in message["to"]})
@@ -274,7 +280,7 @@ def test_no_recipient_is_left_in_two_messages(messages: list[dict[str, list[str]
             fail.check()
         assert "@" not in str(raised.value)
     skip.check()
-    for recipients in (skip, fail):
+    for recipients in (skip, fail, at_once):
         recipients.close()
 
 

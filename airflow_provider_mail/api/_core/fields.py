@@ -417,7 +417,7 @@ def _no_file_name(value: str) -> str:
 
 def _finite(values: dict[str, Any]) -> dict[str, Any]:
     for key, value in values.items():
-        if not _is_finite(value):
+        if type(value) is not str and not _is_finite(value):
             raise ValueError(f"{key!r} is NaN or infinite, which JSON cannot represent: pass text, or omit it")
     return values
 

@@ -1,6 +1,9 @@
-"""The httpx client: a transport for httpx, on a backend that limits the time of a request and chooses its connection.
+"""The connections: httpx's pool, on a backend that limits the time of a request and chooses its connection.
 
-httpx limits each read and write, so a peer that occasionally sends a byte could keep a request open forever. httpx also
+httpx's own client would take as much CPU time again as its pool, which is httpcore's, for redirects, cookies and the
+like, of which the service has none.
+
+The pool limits each read and write, so a peer that occasionally sends a byte could keep a request open forever. It also
 uses any idle connection for a request, together with any data that has arrived on it unrequested. The backend sees
 every byte. It finds the request in a context variable, because one thread carries it out.
 """
@@ -13,12 +16,11 @@ import ssl
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar, Token
-from http.cookiejar import CookieJar, DefaultCookiePolicy
 from importlib import import_module
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import httpcore
 import httpx
@@ -171,12 +173,13 @@ class Trust:
 class _Stream(httpcore.NetworkStream):
     """A connection, and what was sent on it."""
 
-    def __init__(self, stream: httpcore.NetworkStream, backend: Backend, route: _Route) -> None:
+    def __init__(self, stream: httpcore.NetworkStream, backend: Backend) -> None:
         self._stream = stream
         self._backend = backend
-        self._route = route
         self.secured: _Stream | None = None
         """The same connection with TLS, if it was opened in advance."""
+        self.was_awaited = False
+        """Whether it was opened in advance, and a request waited for it."""
         self.operations: set[str] = set()
         """The operations that were sent on it."""
         self.failed = False
@@ -224,12 +227,11 @@ class _Stream(httpcore.NetworkStream):
             return self.secured
         seconds = _remaining(timeout, httpcore.ConnectTimeout)
         context = self._backend.trust.current(ssl_context)
-        route = self._route._replace(is_secure=True, server_hostname=server_hostname)
-        return _Stream(self._stream.start_tls(context, server_hostname, seconds), self._backend, route)
+        return _Stream(self._stream.start_tls(context, server_hostname, seconds), self._backend)
 
     def open_next(self, operation: str) -> None:
-        """Open another connection on the same way, for the next request of a series."""
-        self._backend.open_next(self._route, operation)
+        """Open another connection for the next request of a series."""
+        self._backend.open_next(operation, self.was_awaited)
 
     def is_quiet(self) -> bool:
         """Whether an unused connection is open and nothing has arrived on it."""
@@ -259,27 +261,19 @@ class _Stream(httpcore.NetworkStream):
             raise error_type from error
 
 
-class _Route(NamedTuple):
-    """How a connection was opened: to a host and port, with TLS or not."""
-
-    host: str
-    port: int
-    socket_options: Iterable[httpcore.SOCKET_OPTION] | None
-    is_secure: bool = False
-    server_hostname: str | None = None
-
-
 class Backend(httpcore.SyncBackend):
     """Opens connections, and those of a series of requests in advance.
 
-    Each request that must not happen twice needs a new connection, which takes two or three round trips. So while the
-    second request of an operation is under way, and each further one, a thread opens the connection of the next one.
+    Each request that must not happen twice needs a new connection, which takes two or three round trips. So the second
+    request of an operation, and each further one, has a thread open another one: two as long as requests wait for them.
 
-    :param at_once: how many connections are opened in advance at most; none behind a proxy.
+    :param origin: what they are opened to, without a proxy.
+    :param at_once: how many are ahead of the requests at most; none behind a proxy.
     """
 
-    def __init__(self, trust: Trust, timeout: float, at_once: int) -> None:
+    def __init__(self, trust: Trust, origin: httpcore.Origin, timeout: float, at_once: int) -> None:
         self.trust = trust
+        self._host, self._port, self._is_secure = origin.host.decode(), origin.port, origin.scheme == b"https"
         self._timeout = timeout
         self._at_once = at_once
         self._changed = threading.Condition()
@@ -298,32 +292,36 @@ class Backend(httpcore.SyncBackend):
         if (opened := self._take_opened(_remaining(timeout, httpcore.ConnectTimeout))) is not None:
             return opened
         seconds = _remaining(timeout, httpcore.ConnectTimeout)
-        route = _Route(host, port, socket_options)
-        return _Stream(super().connect_tcp(host, port, seconds, local_address, socket_options), self, route)
+        return _Stream(super().connect_tcp(host, port, seconds, local_address, socket_options), self)
 
-    def open_next(self, route: _Route, operation: str) -> None:
+    def open_next(self, operation: str, was_awaited: bool) -> None:
+        """Open a connection in advance if this is a series; two if the last one was late."""
+        is_series, self._operation = operation == self._operation, operation
+        if is_series:
+            self.open_ahead(1 + was_awaited)
+
+    def open_ahead(self, count: int) -> None:
+        """Open connections in advance."""
         with self._changed:
-            is_series, self._operation = operation == self._operation, operation
-            wanted = self._at_once if self._opened is not None and is_series else 0
-            if self._opening + len(self._opened or ()) >= wanted:
-                return
-            self._opening += 1
-        threading.Thread(target=self._open, args=(route,), name="mail-connect", daemon=True).start()
+            ahead = self._at_once if self._opened is None else self._opening + len(self._opened)
+            count = min(count, self._at_once - ahead)
+            self._opening += count
+        for _ in range(count):
+            threading.Thread(target=self._open, name="mail-connect", daemon=True).start()
 
-    def _open(self, route: _Route) -> None:
+    def _open(self) -> None:
         stream, context = None, None
         # An error shows again, and is reported, when the next request opens its connection itself.
         with contextlib.suppress(httpcore.NetworkError, httpcore.TimeoutException, MailConfigError):
-            raw = super().connect_tcp(route.host, route.port, self._timeout, None, route.socket_options)
-            stream = _Stream(raw, self, route)
-            if route.is_secure:
+            raw = super().connect_tcp(self._host, self._port, self._timeout)
+            stream = _Stream(raw, self)
+            if self._is_secure:
                 context = self.trust.current(self.trust.initial)
-                secured = raw.start_tls(context, route.server_hostname, self._timeout)
-                stream.secured = _Stream(secured, self, route)
+                stream.secured = _Stream(raw.start_tls(context, self._host, self._timeout), self)
         with self._changed:
             self._opening -= 1
             self._changed.notify_all()
-            if stream is not None and self._opened is not None and bool(stream.secured) == route.is_secure:
+            if stream is not None and self._opened is not None and bool(stream.secured) == self._is_secure:
                 self._opened.append((time.monotonic(), stream, context))
                 return
         if stream is not None:
@@ -334,8 +332,10 @@ class Backend(httpcore.SyncBackend):
 
         One that is being opened is waited for, since another one would take longer.
         """
+        was_awaited = False
         while True:
             with self._changed:
+                was_awaited = was_awaited or not self._opened
                 self._waiting += 1
                 self._changed.wait_for(lambda: self._opened or self._opening < self._waiting, seconds)
                 self._waiting -= 1
@@ -344,7 +344,9 @@ class Backend(httpcore.SyncBackend):
                 at, stream, context = self._opened.popleft()
             is_new = time.monotonic() - at < _AHEAD_SECONDS
             is_trusted = context is None or context is self.trust.current(self.trust.initial)
-            if is_new and is_trusted and (stream.secured or stream).is_quiet():
+            used = stream.secured or stream
+            if is_new and is_trusted and used.is_quiet():
+                used.was_awaited = was_awaited
                 return stream
             stream.close()
 
@@ -356,36 +358,33 @@ class Backend(httpcore.SyncBackend):
             (stream.secured or stream).close()
 
 
-def http_client(config: ClientConfig) -> httpx.Client:
-    """Create an httpx client, which threads may share.
+ERRORS = (
+    httpcore.TimeoutException,
+    httpcore.NetworkError,
+    httpcore.ProtocolError,
+    httpcore.ProxyError,
+    httpcore.UnsupportedProtocol,
+    httpx.InvalidURL,
+)
+"""What `Connections.stream` raises; :func:`transport_error` converts them."""
+
+
+class Connections:
+    """The connections of a client, which threads may share.
 
     :raises MailConfigError: the environment names an invalid proxy.
-    """
-    return httpx.Client(transport=_Transport(config), **_options(config))
-
-
-def _options(config: ClientConfig) -> dict[str, Any]:
-    return {
-        # Waiting for a free connection is throttling, not a failure, so it has no limit.
-        "timeout": httpx.Timeout(config.timeout, pool=None),
-        # The service has no sessions, and one invalid cookie would break every later request.
-        "cookies": CookieJar(DefaultCookiePolicy(allowed_domains=())),
-        # A redirect would send the credential header to its target.
-        "follow_redirects": False,
-    }
-
-
-class _Transport(httpx.BaseTransport):
-    """Sends the requests of httpx through a pool of httpcore, as httpx's own transport does, with our backend.
-
-    httpcore takes a backend as an argument, but httpx's transport does not pass one on.
     """
 
     def __init__(self, config: ClientConfig) -> None:
         trust = Trust(config)
+        self._base_url = config.base_url
+        self._urls: dict[str, httpcore.URL] = {}
+        # Waiting for a free connection is throttling, not a failure, so it has no limit.
+        self._extensions = {"timeout": {**dict.fromkeys(("connect", "read", "write"), config.timeout), "pool": None}}
         try:
             proxy = (url := proxy_url(config)) and httpx.Proxy(url)
-            self._backend = Backend(trust, config.timeout, 0 if proxy else config.max_in_flight)
+            origin = _url(config.base_url).origin
+            self._backend = Backend(trust, origin, config.timeout, 0 if proxy else config.max_in_flight)
             self._pool = _pool(config, trust, self._backend, proxy or None)
         except (ValueError, ImportError, RuntimeError, httpx.InvalidURL):
             pass
@@ -396,20 +395,26 @@ class _Transport(httpx.BaseTransport):
             "proxy: a proxy that the environment names (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY) is invalid"
         )
 
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        url = request.url
-        with _errors_of_httpx():
-            response = self._pool.handle_request(
-                httpcore.Request(
-                    request.method,
-                    httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
-                    headers=request.headers.raw,
-                    content=request.stream,
-                    extensions=request.extensions,
-                )
-            )
-        return httpx.Response(
-            response.status, headers=response.headers, stream=_Body(response), extensions=response.extensions
+    def stream(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        content: bytes | None,
+        params: Mapping[str, str] | None,
+    ) -> AbstractContextManager[httpcore.Response]:
+        """Send a request; return its response, which is to be read. Redirects are not followed: they would send the
+        credential header to their target.
+        """
+        if params is not None:
+            url = _url(self._base_url + path, params)
+        elif (known := self._urls.get(path)) is not None:
+            url = known
+        else:
+            # Parsing the address for each request would take a tenth of the request's CPU time.
+            url = self._urls[path] = _url(self._base_url + path)
+        return self._pool.stream(
+            method, url, headers=list(headers.items()), content=content, extensions=self._extensions
         )
 
     def close(self) -> None:
@@ -417,27 +422,9 @@ class _Transport(httpx.BaseTransport):
         self._pool.close()
 
 
-class _Body(httpx.SyncByteStream):
-    def __init__(self, response: httpcore.Response) -> None:
-        self._response = response
-
-    def __iter__(self) -> Iterator[bytes]:
-        with _errors_of_httpx():
-            yield from self._response.iter_stream()
-
-    def close(self) -> None:
-        self._response.close()
-
-
-@contextmanager
-def _errors_of_httpx() -> Iterator[None]:
-    """Raise httpx's errors instead of those of httpcore, which have the same names."""
-    try:
-        yield
-    except (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError) as error:
-        raise getattr(httpx, type(error).__name__)(str(error)) from error
-    except (httpcore.ProxyError, httpcore.UnsupportedProtocol) as error:
-        raise getattr(httpx, type(error).__name__)(str(error)) from error
+def _url(text: str, params: Mapping[str, str] | None = None) -> httpcore.URL:
+    url = httpx.URL(text) if params is None else httpx.URL(text, params=params)
+    return httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
 
 
 def _pool(config: ClientConfig, trust: Trust, backend: Backend, proxy: httpx.Proxy | None) -> httpcore.ConnectionPool:
@@ -458,9 +445,9 @@ def _pool(config: ClientConfig, trust: Trust, backend: Backend, proxy: httpx.Pro
 
 
 def transport_error(operation: str, error: Exception, config: ClientConfig, late: float | None = None) -> MailError:
-    """Convert httpx's error: either the request provably did not arrive, or it may have been carried out.
+    """Convert an error of `ERRORS`: either the request provably did not arrive, or it may have been carried out.
 
-    Do not chain httpx's error: it carries the request with its credentials.
+    Do not chain the error: it may carry the request with its credentials.
 
     :param late: the total time limit in seconds, if the request exceeded it.
     """
@@ -471,12 +458,12 @@ def transport_error(operation: str, error: Exception, config: ClientConfig, late
             "certificate is your own",
             operation=operation,
         )
-    if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout | httpx.ProxyError):
+    if error_type in ("ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError"):
         reason = network_reason(error)
         return MailConnectError(
             f"{operation}: {connect_error_message(reason, config)}", operation=operation, reason=reason
         )
-    if isinstance(error, httpx.UnsupportedProtocol | httpx.LocalProtocolError | httpx.InvalidURL):
+    if error_type in ("UnsupportedProtocol", "LocalProtocolError", "InvalidURL"):
         return MailConfigError(f"{operation}: the request could not be built ({error_type})", operation=operation)
     if late is not None:
         return MailResponseLostError(
@@ -490,20 +477,14 @@ def transport_error(operation: str, error: Exception, config: ClientConfig, late
 
 
 class RedactingFilter(logging.Filter):
-    """Redacts the HTTP logs of requests that are sent in a `Transmission`; those of others stay unchanged."""
+    """Redacts the logs of requests that are sent in a `Transmission`; those of others stay unchanged."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if _current.get(None) is None:
-            return True
-        if isinstance(record.args, tuple) and record.args:  # httpx: method, URL, version, status, reason
-            record.args = tuple(
-                arg.copy_with(query=None) if isinstance(arg, httpx.URL) else arg for arg in record.args[:4]
-            ) + tuple("" for _ in record.args[4:])
-        elif not record.args:  # httpcore: the event and its result
+        if _current.get(None) is not None and not record.args:  # the event and its result
             for marker in (" return_value=", " exception="):
                 record.msg = str(record.msg).partition(marker)[0]
         return True
 
 
-for _name in ("httpx", "httpcore.connection", "httpcore.http11", "httpcore.http2", "httpcore.proxy", "httpcore.socks"):
-    logging.getLogger(_name).addFilter(RedactingFilter())
+for _name in ("connection", "http11", "proxy", "socks"):
+    logging.getLogger(f"httpcore.{_name}").addFilter(RedactingFilter())
