@@ -42,8 +42,8 @@ QUERY_SECONDS = 30.0
 STATUS_INTERVAL = 1.0
 """Seconds between two queries for events ``TaskStatus``."""
 
-LONGEST_PAUSE = 60.0
-"""Maximum seconds between two of them while they fail."""
+FAILED_PAUSE = 10.0
+"""Seconds between two of them while they fail."""
 
 
 class _ReadConnection(Connection):
@@ -168,18 +168,18 @@ class TaskStatusPoller(SharedPoller[TaskStatusSubscription]):
         super().__init__(inbox, interval)
         self._reader = InboxReader(inbox)
         self._seen: Collection[int] | None = None
-        self._pause = interval
+        self._is_failing = False
 
     async def poll_for(self, due: Collection[TaskStatusSubscription]) -> None:
         at, result = time.time(), await result_or_error(self._reader.aquery(Inbox.task_status_pushes))
         if isinstance(result, MailError):
-            if self._pause == self._interval:
+            if not self._is_failing:
                 log.warning("Campaigns are polled at their intervals only: %s", result)
-            self._pause = min(self._pause * 2, LONGEST_PAUSE)
+            self._is_failing = True
             for subscription in self._subscriptions:
-                subscription.due = time.monotonic() + self._pause
+                subscription.due = time.monotonic() + FAILED_PAUSE
             return
-        seen, self._seen, self._pause = self._seen, result.keys(), self._interval
+        seen, self._seen, self._is_failing = self._seen, result.keys(), False
         new = {conn_id for id, conn_id in result.items() if id not in (seen or ())}
         for subscription in self._subscriptions:
             # A push that came before the first query may have come after the first poll.

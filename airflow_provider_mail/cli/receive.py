@@ -187,7 +187,7 @@ def rotate(args: Namespace) -> None:
             )
         elif len(used) > 1:
             print("URLs of single senders have former tokens, which do not end; rotate again to replace them.")
-        tokens.retire_others(cursor, {*used, token_digest(token)}, grace)
+        tokens.retire_others(cursor, used, grace)
     print(
         f"{'Older' if args.no_save else 'Former'} tokens of connection {mail_conn_id!r} end in {args.grace_hours:g} h."
     )

@@ -91,7 +91,6 @@ class Receiver:
         return events
 
     async def _owner(self, token: str) -> str:
-        """Return the id of the `mail` connection that a token belongs to."""
         presented, mail_conn_id = token_digest(token), None
         for digest, owner in (await available(self.tokens)).items():
             mail_conn_id = owner if hmac.compare_digest(presented, digest) else mail_conn_id
@@ -138,7 +137,6 @@ def hide_token(scope: Scope) -> str:
 
 
 def unavailable() -> HTTPException:
-    """Return the error after which the service tries again."""
     return HTTPException(503, headers={"Retry-After": str(RETRY_AFTER_SECONDS)})
 
 
@@ -150,10 +148,6 @@ async def available(cached: Cached[T]) -> T:
 
 
 async def count_events(body: bytes) -> int:
-    """Return the number of events of a push.
-
-    :raises HTTPException: it is no push, or has too many.
-    """
     if not begins_as_push(body):
         raise HTTPException(400, "The body is not a JSON array of events")
     if (count := count_quickly(body)) is None:

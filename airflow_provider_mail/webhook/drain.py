@@ -90,21 +90,12 @@ class Drained:
         """New dead letters, without conflicts."""
         return self.reasons.total() - self.conflicts
 
-    def __iadd__(self, other: Drained) -> Drained:
-        self.pushes += other.pushes
-        self.events += other.events
-        self.stored += other.stored
-        self.reasons += other.reasons
-        return self
-
 
 @dataclass(frozen=True)
 class EventTables:
     """The tables of events and of dead letters, in one database.
 
-    :param events: name of the table of events, optionally with its schema.
-    :param dead_letters: name of the table of dead letters, likewise.
-    :param task_run: the try of a task that loads them. Default: none.
+    :param task_run: the try of a task that loads them.
     """
 
     hook: DbApiHook
@@ -120,21 +111,21 @@ class EventTables:
     def _load(self, table: Table, name: str, source: Source) -> LoadResult:
         return load(self.hook, LoadRequest(table, TableName.parse(name), source, task_run=self.task_run))
 
-    def store(self, rows: Sequence[Row], letters: list[DeadLetter]) -> Drained:
+    def store(self, rows: Sequence[Row], letters: list[DeadLetter], drained: Drained) -> None:
         """Store events, then dead letters. What is stored already stays as it is.
 
         :param rows: rows of `EVENTS`.
         :param letters: receives the events that have the identity of a stored one, and other fields.
+        :param drained: counts them.
         """
         loaded = self._load(EVENTS, self.events, Source(iter(rows)))
-        drained = Drained(events=(loaded.inserted or 0) + (loaded.unchanged or 0))
+        drained.events += (loaded.inserted or 0) + (loaded.unchanged or 0)
         for code, count in (loaded.inserted_by or {}).items():
             drained.stored[code if code in _CODES else OTHER] += count
-        if drained.duplicates:
+        if loaded.unchanged:
             letters += _conflicts(StoredTable(self.hook, EVENTS, self.events), rows, loaded.existing or ())
         if letters:
-            drained.reasons = self.store_letters(letters)
-        return drained
+            drained.reasons += self.store_letters(letters)
 
     def store_letters(self, letters: Iterable[DeadLetter]) -> Counter[Reason]:
         """Store dead letters; return the number of new ones by reason."""
@@ -154,9 +145,8 @@ def drain(
     """Move pushes from the inbox into the tables until none is left.
 
     :param batch_size: the largest number of pushes in one transaction; at most 4 MiB of them, too.
-    :param max_pushes: stop after this number of pushes. Default: no limit.
     :param dead_letters: whether what cannot be read becomes a dead letter; otherwise it is an error.
-    :param on_batch: called after each batch with the counts so far. Default: nothing is called.
+    :param on_batch: called after each batch with the counts so far.
     :raises UnreadableEventError: an event cannot be read; its batch stays in the inbox.
     :raises WarehouseError: the tables cannot be loaded; the batch stays in the inbox.
     """
@@ -182,7 +172,7 @@ def drain(
                 return total
             batch = batches.popleft()
             rows, letters = batch.events.result()
-            total += tables.store(rows, letters)
+            tables.store(rows, letters, total)
             inbox.finish(batch.connection, [push.id for push in batch.pushes], datetime.now(UTC))
             total.pushes += len(batch.pushes)
             unused.append(batch.connection)
@@ -225,8 +215,7 @@ _MAX_COUNTED = 1_000_000
 def replay(hook: DbApiHook, table: str, dead_letters_table: str) -> dict[str, int]:
     """Do what `replay_dead_letters` says; return the counts."""
     tables, letters = EventTables(hook, table, dead_letters_table), StoredTable(hook, DEAD_LETTERS, dead_letters_table)
-    events = deleted = 0
-    last = ""
+    drained, deleted, last = Drained(), 0, ""
     while page := letters.page(_COLUMNS, "letter_id", last, _PAGE):
         rows: list[Row] = []
         read: dict[str, str] = {}
@@ -236,19 +225,20 @@ def replay(hook: DbApiHook, table: str, dead_letters_table: str) -> dict[str, in
                 with suppress(UnreadableError):
                     rows.append(read_event(raw, Origin(conn_id, received_at, push_id), index))
                     read[letter_id] = conn_id
-        events += tables.store(rows, conflicts).stored.total()
+        tables.store(rows, conflicts, drained)
         for letter in conflicts:
             read.pop(letter.letter_id, None)
         deleted += letters.delete([{"mail_conn_id": conn_id, "letter_id": id} for id, conn_id in read.items()])
         last = page[-1][0]
-    return {"read": deleted, "stored": events, "left": count_by_reason(hook, dead_letters_table).total()}
+    return {
+        "read": deleted,
+        "stored": drained.stored.total(),
+        "left": count_by_reason(hook, dead_letters_table).total(),
+    }
 
 
 def count_by_reason(hook: DbApiHook, table: str) -> Counter[Reason]:
-    """Return the number of dead letters by reason, of the first million; none where there is no table.
-
-    :raises WarehouseError: the table cannot be read.
-    """
+    """Return the number of dead letters by reason, of the first million; none where there is no table."""
     stored, counts = StoredTable(hook, DEAD_LETTERS, table), Counter[Reason]()
     if stored.existing_columns():
         reason = stored.column("reason")

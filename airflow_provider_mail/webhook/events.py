@@ -62,7 +62,6 @@ _MAX_DIGITS = 300
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SPACE = " \t\r\n"
-
 _BETWEEN = re.compile(r"[ \t\r\n]*(?:,[ \t\r\n]*|\]?\Z)?")
 """What follows an event: a comma, or the end of the push."""
 
@@ -76,7 +75,6 @@ _MAX_COMMAS = 100_000
 """Commas in a push that msgspec may split: it makes an object for each part, and 8 MiB may have millions."""
 
 _decode_parts = msgspec.json.Decoder(list[msgspec.Raw]).decode
-
 _decode_flat = msgspec.json.Decoder(list[dict[str, str | None]]).decode
 """Decodes what the specification describes, events whose fields are text, in a third of the time."""
 

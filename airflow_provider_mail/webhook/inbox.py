@@ -121,20 +121,14 @@ class Inbox:
 
     @contextmanager
     def connection(self) -> Iterator[Any]:
-        """Yield a new connection with explicit transactions; what is not committed is rolled back.
-
-        :raises WarehouseError: the connection fails.
-        """
+        """Yield a new connection with explicit transactions; what is not committed is rolled back."""
         with connected(self.hook) as connection:
             self.sql.configure(self.hook, connection)
             yield connection
 
     @contextmanager
     def connected(self) -> Iterator[Any]:
-        """Yield a cursor on a connection of its own, whose statements have the time limit of the `Reading`.
-
-        :raises WarehouseError: the connection fails.
-        """
+        """Yield a cursor on a connection of its own, whose statements have the time limit of the `Reading`."""
         with self.connection() as connection, closing(connection.cursor()) as cursor:
             self._limit(cursor)
             yield cursor
@@ -255,10 +249,7 @@ class Inbox:
             return rows
 
     def state(self) -> InboxState:
-        """Return what waits to be drained; counts nothing, so it takes the same time however much that is.
-
-        :raises Exception: there is no table, or it cannot be read.
-        """
+        """Return what waits to be drained; counts nothing, so it takes the same time however much that is."""
         with self.connected() as cursor:
             pushes, self.waiting_bytes = self._counted(cursor)
             oldest = None
@@ -302,10 +293,7 @@ class Inbox:
         return max(0, int(pushes)), max(0, int(size))
 
     def probe(self) -> None:
-        """Write a push and roll it back.
-
-        :raises Exception: nothing can be stored.
-        """
+        """Write a push and roll it back."""
         with self.connected() as cursor:
             if self.sql.begin:
                 cursor.execute(self.sql.begin)
@@ -328,10 +316,7 @@ class Inbox:
         return deleted
 
     def scan(self, connection: Any, *, after: int, max_pushes: int) -> list[StoredPush]:
-        """Return pushes, drained or not, in the order of their numbers.
-
-        :param after: only pushes with larger numbers.
-        """
+        """Return pushes with larger numbers than `after`, drained or not, in their order."""
         with closing(connection.cursor()) as cursor:
             return self._pushes(cursor, f"id > {self.mark} ORDER BY id LIMIT {self.mark}", [after, max_pushes])
 
@@ -393,11 +378,6 @@ def problem_of(error: BaseException, seconds: float) -> str:
 
 
 def inbox_of(name: InboxName) -> Inbox:
-    """Return an inbox.
-
-    :raises MailConfigError: there is no such database.
-    :raises WarehouseError: it is neither Postgres nor SQLite.
-    """
     return Inbox(configured_hook("inbox_conn_id", name.conn_id), name.table)
 
 

@@ -45,10 +45,7 @@ def token_of(path: str) -> str:
 
 
 def check_tokens(valid: Collection[str]) -> None:
-    """Check that there is a valid token.
-
-    :raises MailConfigError: there is none.
-    """
+    """Raise `MailConfigError` without a valid token."""
     if not valid:
         raise MailConfigError(_NO_TOKEN)
 

@@ -13,7 +13,7 @@ from airflow_provider_mail.api.webhooks import EventToggles, SaveWebhook
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.operators.events import MailReconcileEventsOperator
 from airflow_provider_mail.version_compat import AirflowException
-from airflow_provider_mail.webhook.drain import EventTables
+from airflow_provider_mail.webhook.drain import Drained, EventTables
 from airflow_provider_mail.webhook.events import Origin, read_push
 from mail_emulator import Emulator
 from tests.tasks.conftest import TASK, Connect, Run, SqlDatabase
@@ -35,7 +35,7 @@ def drain(warehouse: SqlDatabase, events: Sequence[dict[str, str]]) -> None:
     """What the drain stores of them."""
     origin = Origin("mail_default", NOON + timedelta(days=1), 1)
     rows = list(read_push(json.dumps(events).encode(), origin, pytest.fail))
-    EventTables(warehouse.hook, "mail_events", "mail_dead_letters").store(rows, [])
+    EventTables(warehouse.hook, "mail_events", "mail_dead_letters").store(rows, [], Drained())
 
 
 def counted(emulator: Emulator, day: date = DAY, **counts: int) -> None:

@@ -19,6 +19,9 @@ from tests.support.receiver import HEADERS
 
 TOKEN = new_token()
 
+PATIENCE = 20.0
+"""Seconds until a thread that does not move fails its test."""
+
 
 class Sender:
     """Pushes to a receiver.

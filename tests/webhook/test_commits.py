@@ -24,11 +24,9 @@ from airflow_provider_mail.webhook.inbox import Push
 from airflow_provider_mail.webhook.tokens import TOKENS_SECONDS
 from tests.support.clock import StillClock
 from tests.support.processes import end_of_database_threads
+from tests.webhook.receiving import PATIENCE
 
 pytestmark = [pytest.mark.usefixtures("still_clock"), pytest.mark.timeout(60)]
-
-PATIENCE = 20.0
-"""Seconds until a thread that does not move fails its test."""
 
 EVERY = range(1000)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -25,7 +26,7 @@ from tests.support.statsd import StatsdServer
 from tests.tasks.test_metrics import statsd  # noqa: F401 - a fixture
 from tests.webhook.hostile import BODIES, is_push
 from tests.webhook.pushes import body, event
-from tests.webhook.receiving import TOKEN, Sender, drain_all, execute, receiver, stored
+from tests.webhook.receiving import PATIENCE, TOKEN, Sender, drain_all, execute, receiver, stored
 
 pytestmark = [pytest.mark.not_unit, pytest.mark.usefixtures("still_clock")]  # whatever time the database takes
 whatever_the_database = pytest.mark.parametrize("inbox", ["sqlite"], indirect=True)
@@ -134,16 +135,26 @@ def test_services_may_check_an_address(ready: Inbox) -> None:
 
 
 @whatever_the_database
-def test_after_an_overload_there_is_room_again(ready: Inbox) -> None:
-    """Bodies that arrive at once or one by one, and are turned away; what was counted is given back."""
+@pytest.mark.parametrize("while_it", ["arrives", "is written"])
+def test_after_an_overload_there_is_room_again(ready: Inbox, monkeypatch: pytest.MonkeyPatch, while_it: str) -> None:
+    """Pushes that come at once or one by one, and are turned away; what was counted is given back."""
+    begun, go, insert = threading.Semaphore(0), threading.Semaphore(0), Inbox.insert
+
+    def wait(here: str) -> None:
+        if here == while_it:
+            begun.release()
+            assert go.acquire(timeout=PATIENCE)
+
+    def held(*arguments: Any) -> None:
+        wait("is written")
+        insert(*arguments)
+
+    monkeypatch.setattr(Inbox, "insert", held)
 
     async def together(sender: Sender) -> list[int]:
-        begun, go = asyncio.Event(), asyncio.Event()
-
         async def body() -> AsyncIterator[bytes]:
             yield b"[" + b" " * 90
-            begun.set()
-            await go.wait()
+            await asyncio.to_thread(wait, "arrives")
             yield b"]"
 
         async def too_long() -> AsyncIterator[bytes]:
@@ -154,10 +165,9 @@ def test_after_an_overload_there_is_room_again(ready: Inbox) -> None:
             return (await sender.http.post(f"/{TOKEN}", content=content, headers=HEADERS)).status_code
 
         first = asyncio.create_task(push(body()))
-        # Not only for that: a body that is not asked for never begins.
-        await asyncio.wait([first, asyncio.create_task(begun.wait())], return_when=asyncio.FIRST_COMPLETED)
+        assert await asyncio.to_thread(begun.acquire, True, PATIENCE)
         others = [await push(b"[" + b" " * 50 + b"]"), await push(b"{}")]
-        go.set()
+        go.release()
         return [await first, *others, await push(b"{" + b" " * 50), await push(too_long())]
 
     with receiver(ready, max_pending=100, max_body=150) as sender:
@@ -295,6 +305,7 @@ def test_while_nothing_can_be_stored_the_service_tries_again(
         pytest.skip("of the other database")
     with receiver(ready) as sender:
         with broken(ready, problem):
+            assert sender.get("/health") == [200 if problem.startswith("full") else 503], "before a push"
             response = sender.request("POST", f"/{TOKEN}", b"[{}]")
             assert (response.status_code, response.headers["Retry-After"]) == (503, "5")
             assert sender.get("/health", "/alive") == [503, 200]
