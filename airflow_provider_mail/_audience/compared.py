@@ -23,7 +23,7 @@ from airflow_provider_mail._audience.comparison import CHANGED, JOINED, LEFT, RE
 from airflow_provider_mail._audience.people import states
 from airflow_provider_mail._audience.removal import Removal, deletes_contacts
 from airflow_provider_mail._audience.rows import ACCEPTED, LEFT_OUT, REJECTED, TO_SEND, People, Rows
-from airflow_provider_mail._audience.sealing import AudienceKey, deployment_digest
+from airflow_provider_mail._audience.sealing import AudienceKey
 from airflow_provider_mail._audience.state import (
     IN_DOUBT,
     MAX_RUNS,
@@ -128,7 +128,7 @@ class ComparedAudience(Audience):
             owner=list_owner(ti.dag_id, ti.task_id),
             store=list_store(context),
             # Runs of several DAGs may have one id.
-            run=digest(f"{deployment_digest()}/{ti.dag_id}/{ti.run_id}"),
+            run=digest(f"{ti.dag_id}/{ti.run_id}"),
             begun_at=datetime.fromtimestamp(time.time(), UTC),
             part=None if ti.map_index in (None, -1) else ti.map_index,
             plan=self.division.plan if self.division else None,
@@ -239,9 +239,11 @@ class ComparedAudience(Audience):
             values |= self._counts | {"size": self._state.ledger.size}
         if self._exact and self._writes:
             values["totals"] = self._totals
-            if self._state is not None:
-                # People who join later may make up for a contact that was deleted.
-                values["versions"] = self._state.ledger.versions
+            # People who join later may make up for a contact that was deleted.
+            values["versions"] = (
+                list_versions(self.task.hook.get_conn(), self._totals) if self._state is None
+                else self._state.ledger.versions
+            )  # fmt: skip
         if self.mailed:
             values |= self.mailed
             values["memory_at_most"] = self._cap and [self._cap.count, self._cap.seconds]

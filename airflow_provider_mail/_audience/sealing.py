@@ -72,9 +72,3 @@ class AudienceKey:
             except InvalidTag:
                 continue
         raise ValueError("a part is not what was stored with this key")
-
-
-def deployment_digest() -> str:
-    """Return what tells this deployment from one with the same DAGs, such as a copy for tests, by their secrets."""
-    secrets = [setting("audience_key"), str(conf.get("core", "fernet_key", fallback="") or "")]
-    return hashlib.sha256(b"airflow_provider_mail.deployment/" + "/".join(map(str, secrets)).encode()).hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -23,6 +24,9 @@ log = getLogger(__name__)
 BOUNCES = 3
 """Mails that bounced since the last delivery, from which a person is left out: an event does not show whether a bounce
 is permanent."""
+
+_BETWEEN = re.compile(r'[\s<>()\[\],;:"\u200b\u2060\ufeff]+')
+"""What is around addresses in a text, and in none."""
 
 _EVENTS = """
 SELECT email, event_code, COALESCE(unique_msg_id, event_id), triggered_time FROM {table}
@@ -69,7 +73,7 @@ def _listed(hook: DbApiHook, query: str, argument: str) -> set[int]:
     with stream_rows(hook, query) as (_, streamed):
         for value, *_ in chain.from_iterable(streamed):
             if isinstance(value, str) and "@" in value:
-                people.add(hash(address_key(value)))
+                people.update(map(hash, _people_in(value)))
             else:
                 others += value not in (None, "")
     if others and not people:
@@ -80,6 +84,12 @@ def _listed(hook: DbApiHook, query: str, argument: str) -> set[int]:
     if others:
         log.warning("suppress: %s: %s values of the first column are no addresses.", argument, f"{others:,}")
     return people
+
+
+def _people_in(value: str) -> set[str]:
+    """Return the people whom a value means: one address, or those in ``Ada <ada@example.com>``, a link or a list."""
+    parts = (part.strip("'") for part in _BETWEEN.split(value))
+    return {address_key(text) for text in (value, *parts) if "@" in text}
 
 
 def _read(hook: DbApiHook, query: str, parameters: Sequence[Any] | None = None) -> Iterator[tuple[Any, ...]]:

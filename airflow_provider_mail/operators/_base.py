@@ -147,8 +147,9 @@ class BaseCampaignOperator(BaseMailOperator):
                 f"audience: {problem}. It was changed after the import: its people are not those of this run. Clear "
                 "the import, then this task"
             )
-        names = list_names("send_list_names", unwrap(self.send_list_names))
-        return named_audiences(client, names or (), prefix=name_prefix())
+        arguments = ("send_list_names", "repel_list_names")
+        lists = {name: list_names(name, unwrap(getattr(self, name))) or () for name in arguments}
+        return named_audiences(client, lists, prefix=name_prefix())
 
     def _audience_results(self) -> Sequence[Mapping[str, Any]]:
         audience = unwrap(self.audience)

@@ -247,13 +247,12 @@ class Audiences(RuleBasedStateMachine):
         self.doubled = people
 
     def _interfere(self, people: set[str]) -> None:
-        """Others delete contacts, take people off lists, and add a stranger; only one of these if no date shows it."""
+        """Others delete contacts, take people off lists, and add a stranger; as many people as before may be there."""
         if self.scheduled:
             return
         self.undisturbed = False
         names = [entry["name"] for entry in self.emulator.lists()][-3:]
-        deeds = [self._others_delete, self._others_take_off, self._others_add]
-        for deed in deeds if self.dates else [deeds[len(people) % 3]]:
+        for deed in (self._others_delete, self._others_take_off, self._others_add):
             deed(people, names)
 
     def _others_delete(self, people: set[str], names: list[str]) -> None:
@@ -280,9 +279,6 @@ class Audiences(RuleBasedStateMachine):
     def _erase(self, people: set[str]) -> None:
         """Erase people: they leave the source, the service and the states, and no run brings them back."""
         self.undisturbed = False
-        if not self.dates:
-            # People who join make up for them: no number shows that an earlier run's audience was changed.
-            self.late = []
         erased = set(sorted(people)[:2])
         self.death.begin(None)
         if self.scheduled or self.store is None:
@@ -312,9 +308,9 @@ class Audiences(RuleBasedStateMachine):
             self.erased.clear()
 
     def _restore(self, people: set[str]) -> None:
-        """Restore an older state. Without a date of the lists, only their numbers show that it is older."""
+        """Restore an older state. Without a date of the lists, only their people show that it is older."""
         self.erased.clear()
-        if self.copy.exists() and (self.dates or (self.undisturbed and not self.deletes)):
+        if self.copy.exists():
             _replace(self.state, self.copy)
             if not self.dates:
                 self.source = {email: self._version() for email in self.source}
@@ -457,7 +453,7 @@ class Audiences(RuleBasedStateMachine):
             self.in_second = set(people) if results[0]["read"] else self.in_second
         elif self.deletes and self.undisturbed and self.source:
             assert held.keys() - self.in_second <= self.source.keys()
-        if then == "late" and (self.dates or not self.deletes):
+        if then == "late":
             self.late.append((run_id, results, set(people)))
             return
         name = f"campaign {run_id}"

@@ -113,9 +113,10 @@ def lists(service: Emulator) -> list[str]:
     return sorted(entry["name"] for entry in service.lists())
 
 
-def test_a_cleared_run_adopts_its_campaign(emulator: Emulator) -> None:
-    """The lists of two tries differ in their time, and are the audience of one run."""
-    for _ in range(2):
+def test_a_cleared_run_adopts_its_campaign(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lists of two tries differ in their time, and are the audience of one run. The secrets may be renewed."""
+    for number in range(2):
+        monkeypatch.setenv("AIRFLOW__MAIL__AUDIENCE_KEY", f"secret {number}")
         campaign = done(created(done(imported("ada")), mail_name=None, send_date="2999-01-01T00:00:00Z"))
     assert campaign["adopted"]
     one, two = (done(imported("ada"), run_id)["list_name"] for run_id in ("first", "second"))
@@ -235,6 +236,16 @@ def test_people_to_leave_out(audience: Audience, crm: SqlDatabase, tmp_path: Pat
     people = {"suppress_conn_id": "crm", "suppress_table": "staff", "refused": "max", "reached": "ada"}
     audience.run("eva ada max", **people | rejects)
     assert '"row_number": 3' in (tmp_path / "rejects.jsonl").read_text()
+
+
+@pytest.mark.parametrize("value", [
+    " ADA@example.com.", "<ada@example.com>", '"Ada Lovelace" <Ada@Example.com>', "mailto:ada@example.com",
+    "max@example.com, ada@example.com; eva@example.com", "'ada@example.com'", "\ufeffada@example.com\u200b",
+])  # fmt: skip
+def test_people_to_leave_out_in_any_form(audience: Audience, crm: SqlDatabase, value: str) -> None:
+    crm.execute("CREATE TABLE no_mail (email TEXT)")
+    crm.execute("INSERT INTO no_mail", [(value,), (None,), ("",)])
+    audience.run("ada bob", reached="bob", suppress_conn_id="crm", suppress_table="no_mail")
 
 
 def _opted_in(ada: str) -> str:

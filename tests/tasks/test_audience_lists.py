@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG
 
-from airflow_provider_mail.api.flows.audience import AudienceList
+from airflow_provider_mail.api.flows.audience import AudienceList, list_versions
 from airflow_provider_mail.arguments import Suppress
+from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.operators.contacts import MailDeleteContactOperator, MailImportContactsOperator
 from airflow_provider_mail.operators.preflight import MailPreflightOperator
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
@@ -111,6 +112,20 @@ def test_a_list_of_an_exact_audience_is_not_named(
     assert mailed(emulator) == ["ada"]
 
 
+def test_a_list_of_an_exact_audience_is_not_excluded_by_its_name(emulator: Emulator) -> None:
+    """Who is new is not on it."""
+    emulator.add_list("friends", ["ada@example.com"])
+    emulator.add_list("all", ["ada@example.com", "bob@example.com", "eva@example.com"])
+    names = done(test_audience.imported("bob"))["send_list_names"]
+    for operator in (created, preflight):
+        said = error_of(partial(done, operator(None, send_list_names=["all"], repel_list_names=["friends"])))
+        assert "repel_list_names: 'friends' is the name of an exact audience" in said
+        assert "give it <the import task>.output['send_list_names']" in said
+    assert emulator.campaigns() == []
+    done(created(None, send_list_names=["all"], repel_list_names=names))
+    assert mailed(emulator) == ["ada", "eva"]
+
+
 @pytest.mark.parametrize("prefix", ["", "test "])
 def test_a_name_that_is_too_long_for_the_lists(
     emulator: Emulator, monkeypatch: pytest.MonkeyPatch, prefix: str
@@ -142,6 +157,37 @@ def test_an_erasure_and_a_later_import_before_the_campaign(
     assert forget("warehouse", "bob@example.com") == {"dag/load": "forgotten"}
     audience.load("ada cem eva")
     assert "It was changed after the import" in error_of(lambda: done(created(result)))
+
+
+@pytest.mark.parametrize("dates", [True, False])
+@pytest.mark.parametrize("state", [True, False])
+def test_an_erasure_and_a_stranger_before_the_campaign(
+    emulator: Emulator, audience: Audience, clock: Clock, dates: bool, state: bool
+) -> None:
+    emulator.change_settings(list_modify_date=dates)
+    result = audience.load("ada bob cem", changes_only=state)
+    clock.sleep(60)
+    _erase(emulator, "bob")
+    _put_on(emulator, result["send_list_names"][0])
+    for operator in (created(result), preflight(result)):
+        assert "has other people" in error_of(partial(done, operator))
+    assert emulator.campaigns() == []
+
+
+@pytest.mark.parametrize(("seconds", "people", "asked"), [(0, 1100, True), (60, 1100, False), (0, 10_001, False)])
+def test_the_people_of_a_list_are_read_if_its_date_may_not_show_them(
+    emulator: Emulator, clock: Clock, seconds: float, people: int, asked: bool
+) -> None:
+    """Not if it has changed before, nor those of a large list."""
+    emulator.add_list("friends")
+    clock.sleep(seconds)
+    contacts = [{"email": f"p{number}@example.com"} for number in range(people)]
+    done(test_audience.imported(contacts=contacts, exact_audience=False))
+    emulator.journal.clear()
+    versions = list_versions(MailHook().get_conn(), ["friends"])
+    bodies = [entry["body"] for entry in emulator.journal.entries("/v5/contacts/list/get")]
+    assert any(body["pageSize"] == 1000 for body in bodies) is asked
+    assert versions.keys() == {"friends"}
 
 
 # --- what others do to the lists ---
@@ -177,9 +223,7 @@ def test_lists_that_others_have_changed(
     deeds: str,
     dates: bool,
 ) -> None:
-    """Eva has left. As many people as before show themselves by the date alone, if the service has one."""
-    if not dates and "," in deeds:
-        pytest.skip("the numbers are those of the state, and no date says otherwise")
+    """Eva has left. There may be as many people as before, and no date that says that they are others."""
     emulator.change_settings(list_modify_date=dates)
     audience.load("ada bob cem eva")
     audience.load("ada bob cem")

@@ -30,6 +30,12 @@ MIN_AGE_SECONDS = 3600.0
 SETTLE_SECONDS = (0.5, 1.5, 3, 5, 10, 15, 25)
 """Pauses between looks at the totals of lists."""
 
+MADE_SECONDS = 5.0
+"""Up to so many seconds later, the date of a change may be that of the creation, too."""
+
+MAX_READ = 10_000
+"""The most people whose list is read where its date may not change with them: ten requests."""
+
 Role: TypeAlias = Literal["sent", "excluded"]
 
 _TIME = "%Y%m%dT%H%M%S%fZ"
@@ -50,7 +56,7 @@ class AudienceList:
     :param begun_at: when the try began to fill it, by the worker's clock.
     :param owner: :func:`digest` of the task. Not of the ``list_name``, which may be another one in each run.
     :param store: what tells the lists of this Airflow from those of others with the same task, which are left alone.
-    :param run: digest of the deployment, its DAG and the run.
+    :param run: digest of the DAG and the run.
     :param part: the index of a mapped task. Default: none.
     :param plan: digest of the plan by which people are divided. Default: they are not.
     """
@@ -264,24 +270,28 @@ def _last_size(client: Client, own: Collection[AudienceList]) -> int:
     return sum((totals[str(name)] or 0) * (-1 if name.role == "excluded" else 1) for name in own)
 
 
-def named_audiences(client: Client, list_names: Collection[str], prefix: str = "") -> str:
-    """Return why lists are not those to send to: an exact audience has the same name; empty if none has.
+def named_audiences(client: Client, lists: Mapping[str, Collection[str]], prefix: str = "") -> str:
+    """Return why lists are not those to send to or to exclude: an exact audience has the name; empty if none has.
 
     Who left such an audience is still on a list of that name, and who is new is not.
+
+    :param lists: their names by argument.
     """
-    cure = "give the campaign audience=<the import task>.output instead"
-    for list_name in list_names:
+    for argument, list_name in ((argument, name) for argument, names in lists.items() for name in names):
+        cure = "give the campaign audience=<the import task>.output instead"
+        if argument == "repel_list_names":
+            cure = "give it <the import task>.output['send_list_names'] of an import without changes_only instead"
         if AudienceList.parse(list_name) is not None:
-            return (
-                f"send_list_names: {list_name!r} is a list of an exact audience, which has excluded people, too: {cure}"
-            )
+            if argument == "repel_list_names":
+                continue
+            return f"{argument}: {list_name!r} is a list of an exact audience, which has excluded people, too: {cure}"
         titles = {f"{prefix}{list_name}"} | ({list_name} if list_name.startswith(prefix) else set())
         # A title may be cut, to no less than this.
         text = list_name.encode()[:100].decode(errors="ignore")
         made = (name for name in _audience_lists(client, text) if name.role == "sent")
         if found := next((name for name in made if any(map(name.is_titled, titles))), None):
             return (
-                f"send_list_names: {list_name!r} is the name of an exact audience, whose people are on list "
+                f"{argument}: {list_name!r} is the name of an exact audience, whose people are on list "
                 f"{str(found)!r}: {cure}. If there is no such audience any more, delete that list"
             )
     return ""
@@ -294,12 +304,23 @@ def list_versions(client: Client, names: Collection[str], *, by_date: bool = Tru
     """
     owners = {name.owner for name in map(AudienceList.parse, names) if name is not None}
     found = {record.list_name: record for owner in owners for record in _lists(client, owner)}
-    records = (found.get(name) or find_list(client, name) for name in names)
-    return {
-        record.list_name: f"{record.id}, {record.create_date}, {by_date and record.modify_date}"
-        for record in records
-        if record is not None
+    records = [record for name in names if (record := found.get(name) or find_list(client, name)) is not None]
+    versions = {
+        record.list_name: f"{record.id}, {record.create_date}, {by_date and record.modify_date}" for record in records
     }
+    # The specification does not show whether the date changes with the people.
+    asked = [record.list_name for record in records if by_date and not _has_changed(record)]
+    for name, total in list_totals(client, asked).items():
+        if total is not None and total <= MAX_READ:
+            people = all_records(client, GetListContacts(list_name=name, page_size=1000))
+            versions[name] += f", {digest(str(sorted(str(person.id or person.email) for person in people)))}"
+    return versions
+
+
+def _has_changed(record: ContactList) -> bool:
+    """Return whether the date of a list has changed with its people, who were added after it was made."""
+    made, changed = record.create_date, record.modify_date
+    return made is not None and changed is not None and (changed - made).total_seconds() > MADE_SECONDS
 
 
 def _audience_lists(client: Client, text: str) -> Iterator[AudienceList]:
