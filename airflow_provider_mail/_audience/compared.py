@@ -46,6 +46,7 @@ from airflow_provider_mail.api.flows.audience import (
     AudienceList,
     delete_old_lists,
     digest,
+    is_version,
     last_size,
     list_totals,
     list_versions,
@@ -321,7 +322,7 @@ class ComparedAudience(Audience):
                 return f"list {name!r} has {total:,} contacts, and the state {known}"
         versions = list_versions(client, ledger.versions, by_date=self._exact) if ledger.versions else {}
         for name, version in ledger.versions.items():
-            if versions.get(name) != version:
+            if not is_version(version, versions.get(name)):
                 return f"list {name!r} was changed by others, or the state is an older one"
         return ""
 

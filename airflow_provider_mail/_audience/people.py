@@ -20,6 +20,7 @@ from airflow_provider_mail._audience.state import (
 )
 from airflow_provider_mail._audience.store import StateChangedError, StateStore
 from airflow_provider_mail.api._core.fields import address_key
+from airflow_provider_mail.api.flows.audience import without_people
 
 _NOT = "not forgotten"
 
@@ -99,6 +100,7 @@ def forget(store: StateStore, email: str) -> dict[str, str]:
             value = [bucket.values.get(person) for bucket in state.buckets()][bucket_of(person)]
             state.check()
             if value is not None:
+                state.ledger.versions = without_people(state.ledger.versions)
                 # Not only a later part that says so: the bucket is written anew, without the address.
                 state.write([Changes(bucket_of(person), [person], [value], [GONE], [0])], anew=True)
                 results[audience] = "forgotten"
@@ -151,6 +153,7 @@ def leave_others(state: AudienceState, keys: Collection[bytes]) -> set[bytes]:
         gone = {number: some for number, known in found.items() if (some := known.keys() - stay)}
         try:
             if gone:
+                other.ledger.versions = without_people(other.ledger.versions)
                 other.write(
                     Changes(number, [*some], [found[number][key] for key in some], [GONE] * len(some), [0] * len(some))
                     for number, some in gone.items()

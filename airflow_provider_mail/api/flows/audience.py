@@ -38,6 +38,7 @@ MAX_READ = 10_000
 
 Role: TypeAlias = Literal["sent", "excluded"]
 
+_PEOPLE = ", people "
 _TIME = "%Y%m%dT%H%M%S%fZ"
 _NAME = re.compile(
     r"(?P<title>.+?) (?P<role>excluded )?(?P<try>(?P<time>\d{8}T\d{12}Z)-(?P<store>[0-9a-f]{8})) "
@@ -313,8 +314,18 @@ def list_versions(client: Client, names: Collection[str], *, by_date: bool = Tru
     for name, total in list_totals(client, asked).items():
         if total is not None and total <= MAX_READ:
             people = all_records(client, GetListContacts(list_name=name, page_size=1000))
-            versions[name] += f", {digest(str(sorted(str(person.id or person.email) for person in people)))}"
+            versions[name] += f"{_PEOPLE}{digest(str(sorted(str(person.id or person.email) for person in people)))}"
     return versions
+
+
+def without_people(versions: Mapping[str, str]) -> dict[str, str]:
+    """Return the versions of lists of which people were taken."""
+    return {name: version.partition(_PEOPLE)[0] for name, version in versions.items()}
+
+
+def is_version(known: str, now: str | None) -> bool:
+    """Return whether a list has the version that is known, which may be without its people."""
+    return known == now or (now is not None and known == now.partition(_PEOPLE)[0])
 
 
 def _has_changed(record: ContactList) -> bool:
