@@ -261,6 +261,20 @@ def test_the_memory_is_created_asked_and_deleted(
     assert command("memory", "expire", "--keep-days", "0.000001").out.startswith("Deleted: ")
 
 
+def test_a_person_is_erased_from_audiences_and_the_memory_too(
+    command: Command, inbox: Inbox, where: dict[str, str], emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW__MAIL__MEMORY_CONN_ID", "warehouse")
+    command("memory", "create")
+    Tries(has_store=False).run(batch(messages=letters(2), once_per="welcome"))
+    done(imported("user1", "bob", **where))
+    said = command("events", "erase", "--email", "user1@example.com", *IN_WAREHOUSE).out
+    assert said.startswith("Deleted: 0 events, 1 dead letters; pushes changed: 1; forgotten in 1 audiences")
+    assert said.endswith("; 1 mails of the memory deleted\n")
+    assert command("memory", "why", "--email", "user1@example.com").status == 1
+    assert json.loads(command("audience", "status", "--sql-conn-id", "warehouse", "-o", "json").out)[0]["size"] == 1
+
+
 def test_lists_of_another_deployment_are_deleted(command: Command, emulator: Emulator) -> None:
     names = [done(imported("ada", changes_only=False), run_id)["list_name"] for run_id in ("first", "second", "third")]
     store = names[0].split()[1].partition("-")[2]

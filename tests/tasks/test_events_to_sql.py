@@ -104,3 +104,6 @@ def test_what_arguments_reach_the_drain(warehouse: SqlDatabase) -> None:
     assert error.startswith("push 6, event 0: a field holds what not every database can store")
     assert "planted" not in error
     assert other.waiting()
+    for name in ("table", "dead_letters_table"):
+        error = error_of(lambda name=name: task(**names | {name: "their_inbox"}))
+        assert error == "inbox_table: must be another table than `table` and `dead_letters_table`"

@@ -274,10 +274,11 @@ def test_an_inbox_that_cannot_be_read_changes_nothing(
     if broken == "no connection":
         monkeypatch.setenv("AIRFLOW__MAIL__INBOX_CONN_ID", "nowhere")
     elif broken == "raises":
-        at_query(monkeypatch, "task_status_pushes", dict.fromkeys(range(1, 1000), lambda: 1 / 0))
+        at_query(monkeypatch, "task_status_pushes", {number: lambda: 1 / 0 for number in range(1, 1000) if number != 3})
     clock.after(300, lambda: emulator.set_campaign_state("spring", "done"))
 
     with hanging(monkeypatch, "task_status_pushes") if broken == "hangs" else nullcontext():
         assert events(campaign(poke_interval=60))[0]["status"] == "complete"
 
-    assert caplog.text.count("Campaigns are polled at their intervals only: ") == 1
+    times = 2 if broken == "raises" else 1
+    assert caplog.text.count("Campaigns are polled at their intervals only: ") == times, "once for each outage"

@@ -17,7 +17,7 @@ from airflow_provider_mail.webhook.drain import Drained, EventTables
 from airflow_provider_mail.webhook.events import Origin, read_push
 from mail_emulator import Emulator
 from tests.tasks.conftest import TASK, Connect, Run, SqlDatabase
-from tests.tasks.loading import executed
+from tests.tasks.loading import error_of, executed
 
 DAY = date(2026, 3, 2)
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -118,10 +118,29 @@ def test_tolerance(emulator: Emulator, warehouse: SqlDatabase) -> None:
     for arguments in ({"tolerance": 2}, {"tolerance_fraction": 0.17}):  # 2 of 12
         assert executed(task(**arguments))["differences"] == [tolerated]
     for too_few in ({"tolerance": 1}, {"tolerance": 1, "tolerance_fraction": 0.16}):
-        assert "1 counts of events" in difference_error(**too_few)
+        error = difference_error(**too_few)
+        assert "1 counts of events" in error
+        assert "transEnable is off: the service pushes no events" in error
+    assert "sent_count: service 12, events 0 (+12)" in difference_error(event_types=["Other"])
     assert len(stored(warehouse)) == len(COUNTERS)
     assert differing(table="chosen", counters=["open_count", "click_count"]) == 0
     assert warehouse.query("SELECT count(*) FROM chosen") == [(2,)]
+
+
+def test_what_cannot_be_compared(emulator: Emulator, warehouse: SqlDatabase) -> None:
+    """Is said before the first request."""
+    today = {"start_day": datetime.now(UTC).date().isoformat(), "end_day": None}
+    wrong: dict[str, dict[str, Any]] = {
+        "counters: is empty": {"counters": []},
+        "event_types: is empty": {"event_types": []},
+        "counters: opens: none of sent_count, open_count": {"counters": ["opens", "open_count"]},
+        "time_zone: there is no time zone 'Asia/Mars'": {"time_zone": "Asia/Mars"},
+        "is not over; only whole days can be compared": today,
+        "events_table": {"table": "mail_events"},
+    }
+    for words, arguments in wrong.items():
+        assert words in error_of(lambda arguments=arguments: task(**arguments))
+    assert emulator.journal.count() == 0
 
 
 @pytest.mark.parametrize(("opened", "difference"), [(85, 0), (127, 0), (126, -1), (86, 1), (84, -1), (128, 1)])

@@ -21,7 +21,7 @@ from tests.warehouse.conftest import (  # noqa: F401 - fixtures
     warehouse_maria,
 )
 from tests.webhook.pushes import receive, sqlite_inbox
-from tests.webhook.receiving import TOKEN
+from tests.webhook.receiving import PATIENCE, TOKEN
 
 NAMES = ("mail_events", "mail_dead_letters")
 
@@ -59,10 +59,15 @@ class Drains:
         return [dict(zip(DEAD_LETTERS.names, row, strict=True)) for row in rows]
 
 
+def patient(kind: str) -> dict[str, str]:
+    """How a connection waits for a lock that is never released: until it fails the test."""
+    return {} if kind == "sqlite" else {"options": f"-c lock_timeout={PATIENCE:.0f}s"}
+
+
 @pytest.fixture(params=["sqlite", "psycopg3", "psycopg2"])
 def inbox(request: pytest.FixtureRequest, make_warehouse: Callable[..., Warehouse]) -> Inbox:  # noqa: F811
     """An empty inbox, the database of connection `warehouse`."""
-    made = Inbox(make_warehouse(request.param).hook)
+    made = Inbox(make_warehouse(request.param, **patient(request.param)).hook)
     made.create()
     return made
 
@@ -83,7 +88,7 @@ def drained(request: pytest.FixtureRequest, make_warehouse: Callable[..., Wareho
 @pytest.fixture(params=["sqlite", "psycopg3"])
 def together(request: pytest.FixtureRequest, make_warehouse: Callable[..., Warehouse]) -> Drains:  # noqa: F811
     """Inbox and warehouse in one database."""
-    warehouse = make_warehouse(request.param)
+    warehouse = make_warehouse(request.param, **patient(request.param))
     inbox = Inbox(warehouse.hook)
     inbox.create()
     return Drains(inbox, warehouse)

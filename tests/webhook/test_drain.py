@@ -78,6 +78,13 @@ def test_the_first_of_two_that_differ_stays_the_other_is_kept(drained: Drains) -
         assert drained.replay() == (0, 0, 3)
 
 
+def test_every_conflict_of_a_large_push_is_kept(embedded: Drains) -> None:
+    for platform in ("first", "later"):
+        embedded.receive(push(*(event(number, Platform=platform) for number in range(1000))))
+    assert embedded.drain(batch_size=1).reasons == {Reason.CONFLICT: 1000}
+    assert len(embedded.letters()) == 1000
+
+
 def test_numbers_keep_their_value_and_are_no_conflict(drained: Drains) -> None:
     """Postgres writes floats with all digits, which are other integers to Python."""
     numbers: list[Any] = [10**25, -(10**298), 10**299, 2**64 - 1, 1e22, 1.2345678901234567e19, 1e300, 5e-324, 0.1 + 0.2]

@@ -13,6 +13,7 @@ from pydantic import SecretStr
 from airflow_provider_mail.__main__ import main
 from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.config import ClientConfig
+from airflow_provider_mail.api.errors import MailConflictError
 from airflow_provider_mail.api.webhooks import EventToggles, GetWebhook, SaveWebhook, SenderCallback
 from airflow_provider_mail.cli.receive import SPREAD_SECONDS
 from airflow_provider_mail.webhook.inbox import Inbox
@@ -167,8 +168,16 @@ def test_one_rotation_runs_at_a_time(
 ) -> None:
     rotate()
     errors: list[str] = []
+
+    def rotate_too() -> None:
+        errors.append(rotate("--grace-hours", "0", fails=True))
+        is_sqlite = tokens._inbox.hook.conn_type == "sqlite"  # whose lock is that of all connections
+        other = Tokens(tokens._inbox, TokenOwner("other", "", ""))
+        with pytest.raises(MailConflictError) if is_sqlite else nullcontext(), other.rotation():
+            pass
+
     for seconds in (WHILE_RECEIVERS_LEARN_THE_TOKEN, WHILE_FORMER_PUSHES_ARRIVE):
-        still_clock.after(seconds, lambda: errors.append(rotate("--grace-hours", "0", fails=True)))
+        still_clock.after(seconds, lambda: rotate_too())
     rotate("--grace-hours", "0")
     assert ["another rotation of connection 'mail_default' has not ended" in error for error in errors] == [True] * 2
     assert list(tokens.valid()) == [saved_digest(client)]
