@@ -16,13 +16,7 @@ from airflow_provider_mail.api._core.pacing import (
     retry_after_seconds,
 )
 from airflow_provider_mail.api._core.pagination import Changes, Pager, next_page, next_pages
-from airflow_provider_mail.api._core.requests import (
-    Effect,
-    MailRequest,
-    MailResponse,
-    PagedRequest,
-    Resource,
-)
+from airflow_provider_mail.api._core.requests import Effect, MailRequest, MailResponse, PagedRequest, Resource
 from airflow_provider_mail.api._core.responses import HttpResponse, exceeds_memory, parse_response
 from airflow_provider_mail.api._core.shared_rate import Slot
 from airflow_provider_mail.api._core.transport import transport_error

@@ -97,10 +97,7 @@ def test_the_last_check_is_made_when_there_is_a_connection(emulator: Emulator) -
         checked.append(operation)
         raise api.MailHeldError("held")
 
-    for base_url, error in (
-        ("http://127.0.0.1:1", api.MailConnectError),
-        (emulator.base_url, api.MailHeldError),
-    ):
+    for base_url, error in (("http://127.0.0.1:1", api.MailConnectError), (emulator.base_url, api.MailHeldError)):
         config = api.ClientConfig(base_url=base_url, api_key="k", retry=QUICK)
         with MailClient(config, before_request=refuse) as client, pytest.raises(error):
             client.send(SEND)

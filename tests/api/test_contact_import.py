@@ -14,11 +14,7 @@ import pytest
 from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.contacts import UpdateMode
-from airflow_provider_mail.api.errors import (
-    MailRejectedError,
-    MailResponseLostError,
-    MailValidationError,
-)
+from airflow_provider_mail.api.errors import MailRejectedError, MailResponseLostError, MailValidationError
 from airflow_provider_mail.api.flows.import_contacts import MAX_REJECTED_ROWS, ImportPlan, Progress, import_contacts
 from airflow_provider_mail.api.flows.validate_rows import CheckedRows, Reject, Row
 from airflow_provider_mail.warehouse.rows import batched

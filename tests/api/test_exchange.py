@@ -274,11 +274,7 @@ CANCEL = api.CancelCampaign(mail_name="news")
 
 @pytest.mark.parametrize(
     ("status", "sent_in", "error"),
-    [
-        (-1, -5, api.MailPendingCampaignError),
-        (1, 10**9, api.MailPendingCampaignError),
-        (4, -5, api.MailRejectedError),
-    ],
+    [(-1, -5, api.MailPendingCampaignError), (1, 10**9, api.MailPendingCampaignError), (4, -5, api.MailRejectedError)],
 )
 def test_a_state_that_shows_nothing_is_no_cancellation(status: int, sent_in: int, error: type[api.MailError]) -> None:
     """Nor is a campaign that failed after its send time, which may have reached some."""

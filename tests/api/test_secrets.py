@@ -37,7 +37,7 @@ REQUESTS: list[MailRequest[Any]] = [
         subject="s",
         sender_mail="news@example.com",
         message_versions=[
-            api.MessageVersion(to=[api.Recipient(email=ADDRESS)], content="<td>planted-cell</td><p>planted-line"),
+            api.MessageVersion(to=[api.Recipient(email=ADDRESS)], content="<td>planted-cell</td><p>planted-line")
         ],
     ),
     api.GetToken(client_id="emulator-client", client_secret=CLIENT_SECRET, code=CODE),

@@ -12,10 +12,7 @@ import pytest
 
 from airflow_provider_mail.api.campaigns import Campaign, CampaignStats
 from airflow_provider_mail.api.client import MailClient
-from airflow_provider_mail.api.errors import (
-    MailAuthError,
-    MailServerError,
-)
+from airflow_provider_mail.api.errors import MailAuthError, MailServerError
 from airflow_provider_mail.api.flows.statistics import find_stats
 from airflow_provider_mail.api.flows.waits import (
     HEARTBEAT_SECONDS,

@@ -250,8 +250,7 @@ def test_an_empty_window_is_read_again(
 
 
 @pytest.mark.parametrize(
-    ("fault", "params", "arrow"),
-    [("empty_page", {"keep": 0, "total": 0}, True), ("wrong_total", {"by": None}, False)],
+    ("fault", "params", "arrow"), [("empty_page", {"keep": 0, "total": 0}, True), ("wrong_total", {"by": None}, False)]
 )
 def test_one_short_response_deletes_nothing(
     duck: Duck, accounts: tuple[Account, Account], fault: str, params: dict[str, Any], arrow: bool

@@ -318,14 +318,7 @@ def test_durations_may_be_timedeltas() -> None:
     assert (campaign.timeout, campaign.poke_interval) == (3600, 120)
 
 
-@pytest.mark.parametrize(
-    ("kind", "native"),
-    [
-        *((kind, False) for kind in NEEDED),
-        (CREATE, True),
-        (FROM_SQL, True),
-    ],
-)
+@pytest.mark.parametrize(("kind", "native"), [*((kind, False) for kind in NEEDED), (CREATE, True), (FROM_SQL, True)])
 def test_a_template_without_a_value_or_with_a_whole_result(kind: Kind, native: bool) -> None:
     arguments, fields = declared(kind), set(kind.template_fields)
     assert fields - {"start_from_trigger", "start_trigger_args"} <= arguments.keys()
@@ -357,22 +350,11 @@ def test_none_in_a_longer_text_is_rejected_unless_allowed(native: bool) -> None:
 def test_text_and_lists_stay_what_they_are(native: bool) -> None:
     """Native rendering makes something else of such texts; the form of a trigger passes lists as JSON or Python."""
     for text in ("20260131", "1e5", "1_000", "'Ada'", "+4412345678", "True", "(1)"):
-        for kind, name in (
-            (SEND, "subject"),
-            (FROM_SQL, "list_description"),
-        ):
+        for kind, name in ((SEND, "subject"), (FROM_SQL, "list_description")):
             assert rendered(kind, name, "{{ value }}", text, native=native) == text
         for kind, name, written in (
-            (
-                BATCH,
-                "messages",
-                [{"to": "a@example.com", "params": {"code": "{{ value }}"}}],
-            ),
-            (
-                IMPORT,
-                "contacts",
-                [{"email": "a@example.com", "phone_number": "{{ value }}"}],
-            ),
+            (BATCH, "messages", [{"to": "a@example.com", "params": {"code": "{{ value }}"}}]),
+            (IMPORT, "contacts", [{"email": "a@example.com", "phone_number": "{{ value }}"}]),
         ):
             assert repr(text) in repr(rendered(kind, name, written, text, native=native))
     for kind, name, value in (

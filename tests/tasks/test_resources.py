@@ -40,8 +40,7 @@ def test_a_contact_is_erased_with_a_receipt(run: Run, emulator: Emulator) -> Non
 
 
 @pytest.mark.parametrize(
-    ("stored", "given"),
-    [("ada@münchen.de", "ada@mu\u0308nchen.de "), ("ada@xn--mnchen-3ya.de", "ada@münchen.de")],
+    ("stored", "given"), [("ada@münchen.de", "ada@mu\u0308nchen.de "), ("ada@xn--mnchen-3ya.de", "ada@münchen.de")]
 )
 def test_a_contact_is_erased_in_every_spelling(emulator: Emulator, stored: str, given: str) -> None:
     emulator.add_contact(stored)

@@ -139,8 +139,7 @@ def test_reached_at_last(run: Run, emulator: Emulator, kind: str, way: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("kind", "way", "soft_fail"),
-    [*((*each, False) for each in EACH), *(("campaign", way, True) for way in REPEATING)],
+    ("kind", "way", "soft_fail"), [*((*each, False) for each in EACH), *(("campaign", way, True) for way in REPEATING)]
 )
 def test_the_time_is_up(run: Run, emulator: Emulator, kind: str, way: str, soft_fail: bool) -> None:
     if kind == "stats":  # which waits for no campaign that does not exist

@@ -17,16 +17,7 @@ from airflow_provider_mail.warehouse.errors import UnconfirmedError
 from mail_emulator import Emulator
 from tests.support.changes import around_requests
 from tests.tasks.conftest import SqlDatabase
-from tests.tasks.loading import (
-    CAMPAIGN_STATS,
-    GET_CAMPAIGNS,
-    LIST,
-    UTC,
-    delete,
-    executed,
-    load_task,
-    remove_campaigns,
-)
+from tests.tasks.loading import CAMPAIGN_STATS, GET_CAMPAIGNS, LIST, UTC, delete, executed, load_task, remove_campaigns
 
 FIRST = datetime.date(2024, 3, 2)
 WINDOW = {"start_day": "2024-03-01", "end_day": "2024-03-12"}

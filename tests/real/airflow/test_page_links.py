@@ -19,10 +19,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 TASKS = ("deferred", "running", "failed")
-LINKS = [
-    *((f"/mail/campaigns?q=linked/{each}/{{run_id}}", each) for each in TASKS),
-    ("/mail/waits", "deferred"),
-]
+LINKS = [*((f"/mail/campaigns?q=linked/{each}/{{run_id}}", each) for each in TASKS), ("/mail/waits", "deferred")]
 """Each page that links to a task of the run, and the task."""
 
 
