@@ -6,7 +6,6 @@ import asyncio
 import importlib
 import inspect
 import json
-import logging
 import pkgutil
 import secrets
 import ssl
@@ -31,7 +30,6 @@ from airflow_provider_mail.api import ImportPlan, find_list
 from airflow_provider_mail.api.config import ClientConfig
 from airflow_provider_mail.api.errors import MailConfigError, chain_of
 from airflow_provider_mail.api.flows.campaign_checks import CampaignCaps
-from airflow_provider_mail.api.lists import GetLists
 from airflow_provider_mail.get_provider_info import get_provider_info
 from airflow_provider_mail.hooks.connection import FIELDS, UI_FIELD_BEHAVIOUR, client_config, conn_fields, fields_of
 from airflow_provider_mail.hooks.mail import MailHook
@@ -294,19 +292,6 @@ def test_no_error_about_a_connection_shows_a_secret(plant: Callable[..., dict[st
     links = [traceback.TracebackException.from_exception(link, capture_locals=True) for link in chain_of(raised.value)]
     lines = [line for link in links for line in link.format(chain=False) if "tests/" not in line]
     assert not [secret for secret in planted.values() if secret in message + "".join(lines)]
-
-
-def test_the_logs_of_a_request_need_no_masking(
-    make_hook: MakeHook, emulator: Emulator, caplog: pytest.LogCaptureFixture
-) -> None:
-    planted = f"planted-{secrets.token_hex(8)}"
-    emulator.change_settings(api_key=planted)
-    for name in (None, "httpx", "httpcore"):
-        caplog.set_level(logging.DEBUG, name)
-    make_hook(host=emulator.base_url, password=planted).send(GetLists(search="looked for"))
-    assert "send_request_headers.complete" in caplog.text, "httpcore logs the request: there is something to find"
-    assert planted not in caplog.text
-    assert "looked for" not in caplog.text
 
 
 # The provider information names every module for DAG authors, and nothing that is not there.

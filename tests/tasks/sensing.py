@@ -13,7 +13,6 @@ WAYS: dict[str, dict[str, Any]] = {
     "reschedule": {"mode": "reschedule", "deferrable": False},
     "deferrable": {"deferrable": True},
 }
-every_way = pytest.mark.parametrize("way", WAYS)
 # The supervisor that Airflow 3.0 has for one process, also in `dag.test()`, cannot go on after a reschedule; what a
 # real one does is in the end-to-end test.
 REPEATING = [*WAYS] if AIRFLOW_VERSION >= (3, 1) else ["poke", "deferrable"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import pickle
 import shutil
 import signal
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from mail_emulator import Emulator
 from mail_emulator.responses import Response
 from tests.faults.test_any_faults import settle
 from tests.support.changes import around_requests, snapshot
-from tests.support.killer import Killer
+from tests.support.killer import traced
 from tests.support.sampling import ALL_FAULTS
 from tests.tasks.test_audience import created, done
 from tests.tasks.test_audience_changes import IMPORTS, imported
@@ -98,30 +98,18 @@ class Audience:
             return response
 
         with around_requests(self.emulator, IMPORTS, around), around_requests(self.emulator, "contacts/delete", around):
-            read, write = os.pipe()
             # Not while the emulator's thread uses SQLite: in the child, nobody would release the locks of its library.
             with self.emulator.service.lock:
-                child = os.fork()
-            if not child:
-                self._run_and_exit(Killer(TRACED, point.line), write)
+                child, counted = traced(lambda: self.load(KILLED, "killed"), TRACED, point.line)
             forked.set()
-            os.close(write)
             _, status = os.waitpid(child, 0)
             # The service may still perform what it was sent: it has read that when it has read a later request.
             httpx.get(self.emulator.base_url)
             settle(self.emulator)
-        with os.fdopen(read, "rb") as counted:
-            lines = int(counted.read() or 0)
-        return os.WIFSIGNALED(status), lines, sent
-
-    def _run_and_exit(self, killer: Killer, write: int) -> None:
-        sys.settrace(killer.trace)
-        try:
-            self.load(KILLED, "killed")
-        finally:
-            sys.settrace(None)
-            os.write(write, str(killer.count).encode())
-            os._exit(0)
+        was_killed = os.WIFSIGNALED(status)
+        with counted:
+            lines = 0 if was_killed else pickle.load(counted)[0]
+        return was_killed, lines, sent
 
 
 @pytest.fixture(params=[{}, DELETING], ids=["excluding", "deleting"])

@@ -26,6 +26,7 @@ from mail_emulator import Emulator
 from tests.machines.conftest import _mail_default, _quiet  # noqa: F401 - fixtures
 from tests.real.faults.test_staged_killed import FileValues
 from tests.support.changes import around_requests
+from tests.support.killer import started
 from tests.support.memory_parts import new_memory
 from tests.support.sampling import ALL_FAULTS
 from tests.support.tries import Tries
@@ -45,14 +46,13 @@ def run_and_kill(tries: Tries, emulator: Emulator, number: int, task: Any = None
     task = task or one_each("fail")
     numbers = itertools.count(1)
     read, write = os.pipe()
-    child = os.fork()
-    if not child:
+
+    def work() -> None:
         os.close(write)
         os.read(read, 1)  # until the service is ready to kill it
-        try:
-            tries.run(task)
-        finally:
-            os._exit(0)
+        tries.run(task)
+
+    child = started(work)
 
     def around(perform: Any) -> Any:
         response = perform()

@@ -6,10 +6,9 @@ With MAIL_ALL_FAULTS=1 they are killed ten times as often.
 from __future__ import annotations
 
 import os
+import pickle
 import random
 import signal
-import sys
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -22,7 +21,7 @@ from tests.machines.conftest import _mail_default, _quiet  # noqa: F401 - fixtur
 from tests.notifications.conftest import _settings  # noqa: F401 - a fixture
 from tests.notifications.test_digest import fail, memory, pass_window, stored  # noqa: F401 - a fixture
 from tests.support.changes import around_requests
-from tests.support.killer import Killer
+from tests.support.killer import started, traced
 from tests.support.sampling import ALL_FAULTS
 from tests.tasks.sending import SENDS
 
@@ -33,16 +32,6 @@ TRACED = (
     "warehouse/database.py", "warehouse/dialects/base.py", "warehouse/dialects/sqlite.py", "api/client.py",
     "api/_core/transport.py",
 )  # fmt: skip
-
-
-def started(action: Callable[[], Any]) -> int:
-    """The id of a process that runs an action."""
-    if child := os.fork():
-        return child
-    try:
-        action()
-    finally:
-        os._exit(0)
 
 
 def test_200_tasks_of_several_processes_that_fail_at_once(emulator: Emulator, memory: SqliteHook) -> None:  # noqa: F811
@@ -94,19 +83,6 @@ def test_no_alert_of_a_process_that_is_killed_is_lost(emulator: Emulator, memory
     assert stored(memory) == []
 
 
-def lines_of(action: Callable[[], Any], at: int | None = None) -> int:
-    """Run an action, which is killed at a line that it executes; return how many it has."""
-    killer = Killer(TRACED, at)
-    threading.settrace(killer.trace)
-    sys.settrace(killer.trace)
-    try:
-        action()
-    finally:
-        sys.settrace(None)
-        threading.settrace(None)  # type: ignore[arg-type]
-    return killer.count
-
-
 @pytest.mark.parametrize("part", ["first", "second", "summary"])
 def test_a_kill_at_any_line_loses_no_stored_alert(emulator: Emulator, memory: SqliteHook, part: str) -> None:  # noqa: F811
     """What was stored is in a mail, and whatever may be in two of them is marked in the later one."""
@@ -124,11 +100,16 @@ def test_a_kill_at_any_line_loses_no_stored_alert(emulator: Emulator, memory: Sq
         pass_window(memory)
         return send_digests
 
-    lines = lines_of(begin())
+    child, ran = traced(begin(), TRACED, threads=True)
+    os.waitpid(child, 0)
+    with ran:
+        lines, _ = pickle.load(ran)
     choose, kills = random.Random(part), 0
     for _ in range(KILLS):
         action, at = begin(), choose.randint(1, lines)
-        _, status = os.waitpid(started(lambda: lines_of(action, at)), 0)  # noqa: B023 - it has ended
+        child, ran = traced(action, TRACED, at, threads=True)
+        _, status = os.waitpid(child, 0)
+        ran.close()
         kills += os.WIFSIGNALED(status)
         before, left = emulator.messages(), len(stored(memory))
         while stored(memory):

@@ -11,10 +11,10 @@ import json
 import os
 import pickle
 import random
-import sys
 from collections.abc import Callable, Iterator, MutableMapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from airflow.sdk import DAG, BaseOperator
@@ -24,7 +24,7 @@ from tests.machines.conftest import _mail_default, _quiet  # noqa: F401 - fixtur
 from tests.machines.test_staged import TRIES, check, staged
 from tests.support.clock import Clock
 from tests.support.flow_tries import FlowRun, FlowTries
-from tests.support.killer import Killer
+from tests.support.killer import traced
 from tests.support.sampling import ALL_FAULTS
 from tests.tasks.test_ramp_and_local_time import (
     _days_pass_at_once,  # noqa: F401 - a fixture
@@ -114,28 +114,21 @@ class Child:
             tries.run_all(make, most - tries.number)
 
     def _run_first(self, tries: FlowTries, make: Callable[[], BaseOperator]) -> None:
-        read, write = os.pipe()
-        child = os.fork()
-        if not child:
+        def work() -> tuple[str, dict[str, Any]]:
             self._begin()
-            killer = Killer(TRACED, self._at)
-            sys.settrace(killer.trace)
-            try:
-                tries.run_all(make, 1)
-            finally:
-                sys.settrace(None)
-                os.write(write, pickle.dumps((killer.count, tries.state, tries.xcoms)))
-                os._exit(0)
-        os.close(write)
-        with os.fdopen(read, "rb") as written:
+            tries.run_all(make, 1)
+            return tries.state, tries.xcoms
+
+        child, written = traced(work, TRACED, self._at)
+        with written:
             result = written.read()
         os.waitpid(child, 0)
         self.was_killed |= not result
         if not result:
             tries.died()
         else:
-            self.lines, state, xcoms = pickle.loads(result)
-            tries.ended(state, xcoms)
+            self.lines, ended = pickle.loads(result)
+            tries.ended(*ended)
 
     def _begin(self) -> None:
         """Let the service's time pass with that of this process."""

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-import signal
-import sys
+import pickle
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from airflow_provider_mail.warehouse import database
+from tests.support.killer import traced
 from tests.warehouse.conftest import DIALECTS, Warehouse
 from tests.warehouse.lists import at, read
 
 KILLS = 40
-TRACED = str(Path(database.__file__).parent)
+TRACED = ("airflow_provider_mail/warehouse/",)
 LOOK = """
 SELECT COUNT(*), MIN(name), MAX(name),
     (SELECT COUNT(*) FROM contacts_history WHERE valid_to IS NULL),
@@ -36,33 +33,6 @@ def load(warehouse: Warehouse, turn: int) -> None:
     read(warehouse, turn, contacts(turn), name=f"{turn:03}")
 
 
-def ends_at(line: int | None, work: Callable[[], None]) -> tuple[int, int]:
-    """Work in a child that is killed at a line of the package; return it, and a file with how many lines it ran."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child:
-        os.close(writer)
-        return child, reader
-    numbers = itertools.count()
-
-    def trace(frame: Any, event: str, _: object) -> Any:
-        if not frame.f_code.co_filename.startswith(TRACED):
-            return None
-        if event == "line" and next(numbers) == line:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return trace
-
-    status = 1
-    try:
-        sys.settrace(trace)
-        work()
-        sys.settrace(None)
-        os.write(writer, b"%d" % next(numbers))
-        status = 0
-    finally:
-        os._exit(status)
-
-
 @pytest.mark.parametrize("kind", DIALECTS)
 def test_no_reader_sees_half_a_load(make_warehouse: Callable[..., Warehouse], kind: str) -> None:
     warehouse = make_warehouse(kind)
@@ -78,15 +48,15 @@ def test_no_reader_sees_half_a_load(make_warehouse: Callable[..., Warehouse], ki
     turn, readings, looks, killed, lines = 1, 1, 0, 0, 0
     for number in range(KILLS + 1):
         # The first one is not killed, and counts the lines.
-        line = None if not number else number * lines // (KILLS + 1)
-        child, reader = ends_at(line, lambda turn=turn: load(warehouse.another(), turn))
+        line = number * lines // (KILLS + 1) or None
+        child, ran = traced(lambda turn=turn: load(warehouse.another(), turn), TRACED, line)  # type: ignore[misc]
         states = expected(turn - 1, readings), expected(turn, readings + 1)
         while not (ended := os.waitpid(child, os.WNOHANG))[0]:
             if kind != "duckdb":  # one process at a time opens its file
                 assert look() in states
                 looks += 1
-        with os.fdopen(reader) as ran:
-            lines = int(ran.read() or lines)
+        with ran:
+            lines = lines if line else pickle.load(ran)[0]
         is_killed = os.WIFSIGNALED(ended[1])
         assert is_killed or not number, ended
         killed += is_killed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import os
 import re
 import shutil
@@ -13,11 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
+from tests.hooks.wire import Authority
 from tests.support.env import ROOT
 from tests.support.processes import Component, free_port, wait_until
 from tests.support.receiver import HEADERS, RunningReceiver, sqlite_connection
@@ -46,7 +42,7 @@ class Nginx:
     def __init__(self, folder: Path, block: str, upstream: int) -> None:
         folder.mkdir()
         self.folder, self.port = folder, free_port()
-        _make_certificate(folder)
+        certificate = Authority(folder).issue()
         block = block.replace("listen 443 ssl", f"listen 127.0.0.1:{self.port} ssl").replace("8026", str(upstream))
         block = block.replace("proxy_read_timeout 40s", "proxy_read_timeout 1s")
         paths = "\n".join(
@@ -54,8 +50,8 @@ class Nginx:
         )
         (folder / "nginx.conf").write_text(
             f"user root;\npid {folder}/pid;\nerror_log {folder}/error.log info;\nevents {{}}\nhttp {{\n{paths}\n"
-            f"    access_log {folder}/access.log;\n    ssl_certificate {folder}/cert.pem;\n"
-            f"    ssl_certificate_key {folder}/key.pem;\n"
+            f"    access_log {folder}/access.log;\n    ssl_certificate {certificate};\n"
+            f"    ssl_certificate_key {certificate};\n"
             f"    server {{ listen 127.0.0.1:{self.port} ssl default_server; server_name other.example.com; }}\n"
             f"{block}}}\n"
         )
@@ -91,21 +87,6 @@ class Nginx:
 
     def logs(self) -> str:
         return "".join(path.read_text(errors="replace") for path in self.folder.glob("*.log"))
-
-
-def _make_certificate(folder: Path) -> None:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, HOST)])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key()).serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1)).not_valid_after(now + datetime.timedelta(days=1))
-        .sign(key, hashes.SHA256())
-    )  # fmt: skip
-    (folder / "cert.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    (folder / "key.pem").write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
 
 
 def _request(target: str, content: bytes = b"[]", *more: str, version: str = "1.1") -> bytes:
