@@ -142,22 +142,6 @@ def test_a_second_load_changes_its_list_alone(
     assert ("mail_loads" in warehouse.tables()) is not bool(options)
 
 
-@pytest.mark.parametrize("options", [{}, {"history": True, "mode": "upsert"}])
-def test_most_contacts_gone_needs_a_permission(
-    people: Emulator, warehouse: SqlDatabase, options: dict[str, Any]
-) -> None:
-    people.clock.advance(days=-30)  # the clock of the database does not jump, and the service's may not be ahead
-    load(**options)
-    people.clock.advance(days=1)
-    delete(people, *people.contacts("newsletter")[:60])
-    with pytest.raises(UnconfirmedError, match="max_removed_fraction"):
-        load(**options)
-    result = load(**options, max_removed_fraction=0.7)
-    assert (result["left" if options else "deleted"], result["readings"]) == (60, 2)
-    history = ("mail_contacts_history", "mail_contacts_history_readings")
-    assert warehouse.tables() == {"mail_contacts", *(history if options else ["mail_loads"])}
-
-
 @pytest.mark.parametrize(("table", "path", "removed", "count"), [
     ("mail_contacts", LIST, "deleted", 12),
     ("mail_campaigns", GET_CAMPAIGNS, "gone", 12),

@@ -73,7 +73,7 @@ def test_a_campaign_is_found(visit: Open) -> None:
     page.get_by_role("link", name="week-6").click()
     page.get_by_role("heading", name="week-6").wait_for()
     page.get_by_role("img", name="Opens in percent").wait_for()
-    page.get_by_text("The charts as a table").click()
+    page.get_by_text("The chart as a table").click()
     page.get_by_role("row", name="5 36.0 % 32.5 %").wait_for()
     for name in ("Overview", "Lists", "Transactional mail", "Data age", "Imports", "Audiences", "Activity", "Waiting"):
         page.get_by_label("Pages").get_by_role("link", name=name).click()
