@@ -349,13 +349,10 @@ def _sender(hook: MailHook, sender: str) -> Diagnosis:
 
 def _list(hook: MailHook, name: str, *, made: bool) -> Diagnosis:
     try:
-        contact_list = find_list(hook.get_conn(), name)
-        if contact_list is None:
-            contact_list = find(
-                hook.get_conn(),
-                GetLists(page_size=100),
-                lambda record: record.list_name.casefold() == name.casefold(),
-            )
+        client, lists = hook.get_conn(), GetLists(page_size=100)
+        contact_list = find_list(client, name) or find(
+            client, lists, lambda record: record.list_name.casefold() == name.casefold()
+        )
     except MailError as error:
         return Diagnosis("list", name, "error", without_addresses(str(error)))
     if contact_list is not None and contact_list.list_name != name:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from ipaddress import IPv6Address
@@ -349,14 +350,6 @@ def placeholders_of(template: str) -> set[str]:
     return {str(name) for name, _, _ in fields}
 
 
-def _is_ipv6(host: str) -> bool:
-    try:
-        IPv6Address(host)
-    except ValueError:
-        return False
-    return True
-
-
 def base_url(connection: ConnectionLike) -> str:
     """Return the base URL: the host, with scheme and port when they are separate fields."""
     host = (connection.host or "").strip()
@@ -366,8 +359,8 @@ def base_url(connection: ConnectionLike) -> str:
         host = f"{connection.schema or 'https'}://{host}"
     scheme, _, remainder = host.partition("://")
     authority, slash, path = remainder.partition("/")
-    if _is_ipv6(authority):
-        authority = f"[{authority}]"
+    with suppress(ValueError):
+        authority = f"[{IPv6Address(authority)}]"
     default_port = {"https": 443, "http": 80}.get(scheme)
     if connection.port and connection.port != default_port and ":" not in authority.rpartition("]")[2]:
         authority = f"{authority}:{connection.port}"

@@ -36,38 +36,25 @@ _TEMPLATES = Environment(
 
 
 class Reason(Enum):
-    """The reason for a notification."""
+    """The reason for a notification: the state of the task, or another name; the headline, and its color."""
 
-    FAILED = "failed"
-    RETRY = "up_for_retry"
-    SUCCEEDED = "success"
-    SKIPPED = "skipped"
-    RUNNING = "running"
-    RUN_FAILED = "run failed"
-    RUN_SUCCEEDED = "run succeeded"
-    DEADLINE = "deadline"
-    DECISION = "decision"
+    FAILED = "failed", "Failed", "#b3261e"
+    RETRY = "up_for_retry", "Failed, will retry", "#8a5a00"
+    SUCCEEDED = "success", "Succeeded", "#1b6e3c"
+    SKIPPED = "skipped", "Skipped", "#4a5560"
+    RUNNING = "running", "Running", "#4a5560"
+    RUN_FAILED = "run failed", "Run failed", "#b3261e"
+    RUN_SUCCEEDED = "run succeeded", "Run succeeded", "#1b6e3c"
+    DEADLINE = "deadline", "Deadline missed", "#b3261e"
+    DECISION = "decision", "Waiting for a decision", "#1257a6"
+
+    def __init__(self, state: str, headline: str, color: str) -> None:
+        self.state, self.headline, self.color = state, headline, color
 
     @property
     def is_about_run(self) -> bool:
         """Whether it reports a run rather than a task."""
         return self in (Reason.RUN_FAILED, Reason.RUN_SUCCEEDED, Reason.DEADLINE)
-
-
-_RED, _AMBER, _GREEN, _BLUE, _GRAY = "#b3261e", "#8a5a00", "#1b6e3c", "#1257a6", "#4a5560"
-
-_STYLES = {
-    Reason.FAILED: ("Failed", _RED),
-    Reason.RETRY: ("Failed, will retry", _AMBER),
-    Reason.SUCCEEDED: ("Succeeded", _GREEN),
-    Reason.SKIPPED: ("Skipped", _GRAY),
-    Reason.RUNNING: ("Running", _GRAY),
-    Reason.RUN_FAILED: ("Run failed", _RED),
-    Reason.RUN_SUCCEEDED: ("Run succeeded", _GREEN),
-    Reason.DEADLINE: ("Deadline missed", _RED),
-    Reason.DECISION: ("Waiting for a decision", _BLUE),
-}
-"""Headline and color for each reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +138,7 @@ class NotificationContext:
             return None
         # As a list: ids may contain any separator.
         names = [name_prefix(), self.dag_id, self.task_id, self.run_id, self.map_index]
-        return json.dumps([self.reason.value, *names, self.occurrence])
+        return json.dumps([self.reason.state, *names, self.occurrence])
 
 
 def _reason(context: Mapping[str, Any]) -> Reason:
@@ -163,7 +150,7 @@ def _reason(context: Mapping[str, Any]) -> Reason:
     state = _get(ti, "state")
     state = getattr(state, "value", state)
     for reason in (Reason.FAILED, Reason.RETRY, Reason.SUCCEEDED, Reason.SKIPPED):
-        if state == reason.value:
+        if state == reason.state:
             return reason
     if context.get("exception") is None and _is_executing():
         return Reason.RUNNING if _question(context) is None else Reason.DECISION
@@ -264,9 +251,8 @@ def render_subject(context: NotificationContext) -> str:
     """Return the default subject: what happened, and the name of the task or run."""
     if context.question:
         return f"Decision needed: {context.question[0]}"
-    headline, _ = _STYLES[context.reason]
     attempt = f" (try {_attempt(context)})" if context.reason is Reason.RETRY and context.try_number else ""
-    return f"{headline}: {context.name or 'Airflow'}{attempt}"
+    return f"{context.reason.headline}: {context.name or 'Airflow'}{attempt}"
 
 
 def render_html(context: NotificationContext, *, instance: str | None = None) -> str:
@@ -274,13 +260,12 @@ def render_html(context: NotificationContext, *, instance: str | None = None) ->
 
     :param instance: the name of this Airflow (``[api] instance_name``), shown in the last line.
     """
-    headline, color = _STYLES[context.reason]
     title, question_body = context.question or (context.name or "Airflow", "")
     return _TEMPLATES.get_template("notification.html.jinja2").render(
         context=context,
         subject=render_subject(context),
-        headline=headline,
-        color=color,
+        headline=context.reason.headline,
+        color=context.reason.color,
         title=title,
         question_body=question_body[:MAX_QUESTION_CHARACTERS],
         details=_details(context),

@@ -13,11 +13,9 @@ import io
 import json
 import logging
 import re
-import threading
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
@@ -61,6 +59,7 @@ from airflow_provider_mail.api.transactional import (
 )
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.version_compat import conf
+from airflow_provider_mail.warehouse.time_limit import read_within
 
 log = logging.getLogger(__name__)
 
@@ -330,21 +329,15 @@ def send(hook: DeadlineMailHook, message: OutgoingMessage) -> str:
     """
     # Look up the connection here: not every process of Airflow permits that in other threads.
     client = hook.get_conn()
-    done: Future[object] = Future()
 
     def work() -> None:
-        try:
-            done.set_result(client.send(message.request))
-        except BaseException as error:
-            done.set_exception(error)
-        finally:
-            hook.close()
+        with closing(hook):
+            client.send(message.request)
 
-    # A daemon thread, abandoned on a timeout: nothing else limits a host name lookup, or a response that arrives byte
-    # by byte.
-    threading.Thread(target=work, name="mail notification", daemon=True).start()
     try:
-        done.result(hook.seconds)
+        # In a thread that is abandoned on a timeout: nothing else limits a host name lookup, or a response that arrives
+        # byte by byte.
+        read_within(work, hook.seconds)
     except TimeoutError:
         sent = message.request
         raise MailAmbiguousSendError(

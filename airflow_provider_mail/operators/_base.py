@@ -118,9 +118,10 @@ class BaseCampaignOperator(BaseMailOperator):
         lists = {
             name: list_names(name, unwrap(getattr(self, name))) for name in ("send_list_names", "repel_list_names")
         }
-        if (audience := unwrap(self.audience)) is not None:
-            check_alone(self._audience_results(), lists["send_list_names"] or ())
-            for name, names in audience_lists(audience).items():
+        if unwrap(self.audience) is not None:
+            results = self._audience_results()
+            check_alone(results, lists["send_list_names"] or ())
+            for name, names in audience_lists(results).items():
                 lists[name] = [*names, *(lists[name] or ())] or None
         return lists
 
@@ -153,7 +154,7 @@ class BaseCampaignOperator(BaseMailOperator):
 
     def _audience_results(self) -> Sequence[Mapping[str, Any]]:
         audience = unwrap(self.audience)
-        return [audience] if isinstance(audience, Mapping) else audience or ()
+        return [audience] if isinstance(audience, Mapping) else [*(audience or ())]
 
     def is_audience_in_sandbox(self) -> bool:
         """Return whether an import of the audience ran in sandbox mode, which makes no list."""
@@ -196,13 +197,11 @@ def check_alone(results: Sequence[Mapping[str, Any]], further_lists: Collection[
         )
 
 
-def audience_lists(value: Any) -> dict[str, list[str]]:
-    """Return the lists of an audience, for the fields of a campaign.
+def audience_lists(results: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Return the lists of an audience, the results of imports, for the fields of a campaign.
 
-    :param value: the result of an import, or the results of a mapped one.
-    :raises MailValidationError: when it is not, or the import was a dry run.
+    :raises MailValidationError: there is none, or an import was a dry run.
     """
-    results = [value] if isinstance(value, Mapping) else list(value)
     lists: dict[str, list[str]] = {"send_list_names": [], "repel_list_names": []}
     for result in results:
         if result.get("dry_run"):

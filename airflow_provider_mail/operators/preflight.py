@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context, ObjectStoragePath
 
     from airflow_provider_mail._task.airflow_arguments import TaskArguments
-    from airflow_provider_mail.api.flows.preflight import PreflightRules, Report
+    from airflow_provider_mail.api.flows.preflight import Report
 
 __all__ = ["MailPreflightOperator"]
 
@@ -141,14 +141,15 @@ class MailPreflightOperator(BaseCampaignOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Run all checks; fail the task according to ``fail_on``."""
         from airflow_provider_mail.api._core.fields import without_addresses
-        from airflow_provider_mail.api.flows.preflight import preflight
+        from airflow_provider_mail.api.flows.preflight import PreflightRules, preflight
 
         with self.mail_errors():
             request = self.request(context)
+            rules = {field.name: unwrap(getattr(self, field.name)) for field in fields(PreflightRules)}
             report: Report = preflight(
                 self.hook.get_conn(),
                 request,
-                self._rules(),
+                PreflightRules(**rules),
                 ignore=self.ignore_differences,
                 allow_past_send_date=self.allow_past_send_date,
                 not_older_than=self.not_older_than(context),
@@ -181,8 +182,3 @@ class MailPreflightOperator(BaseCampaignOperator):
     def service_tags(self) -> frozenset[str]:
         """The tags that the service fills, according to the connection."""
         return self.hook.service_tags
-
-    def _rules(self) -> PreflightRules:
-        from airflow_provider_mail.api.flows.preflight import PreflightRules
-
-        return PreflightRules(**{field.name: unwrap(getattr(self, field.name)) for field in fields(PreflightRules)})

@@ -101,8 +101,6 @@ class MailStatsSettledSensor(BaseWaitSensor):
 
     def set_arguments(self, /, **arguments: Any) -> None:
         super().set_arguments(**arguments)
-        self.min_interval = float(self.min_interval)
-        self.max_age = None if self.max_age is None else float(self.max_age)
         if self.stable_checks is None and self.max_age is None:
             raise self.argument_error("stable_checks, max_age: one of them must say when the statistics are final")
         if self.reschedule and not self.deferrable and self.max_age is None and not AIRFLOW_V_3_3_PLUS:
