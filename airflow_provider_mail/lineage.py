@@ -25,12 +25,10 @@ class Place(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The dataset's name within the namespace."""
         return self.separator.join(self.parts)
 
     @property
     def uri(self) -> str:
-        """The asset's URI."""
         return "/".join([self.namespace, *(quote(part, safe="") for part in self.parts)])
 
 

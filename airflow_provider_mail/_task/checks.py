@@ -45,7 +45,6 @@ def declared(owner: Any) -> dict[str, Rule]:
 
 
 def _rules_of(function: Callable[..., Any], own_rules: Mapping[str, Rule]) -> dict[str, Rule]:
-    """Return the rules of the keyword arguments of a function, by name."""
     rules = {**ARGUMENTS, **own_rules}
     signature = inspect.signature(inspect.unwrap(function)).parameters
     defaults = {name: one.default for name, one in signature.items() if one.kind is one.KEYWORD_ONLY}

@@ -193,7 +193,6 @@ class MailTaskMixin(RenderingMixin):
             raise TypeError(f"{name}: {cls.elsewhere[name]}")
 
     def argument_error(self, problem: str) -> Exception:
-        """Return the error about arguments that do not go together."""
         return argument_error(problem, mapped=is_from_mapped(self))
 
     @classmethod

@@ -43,7 +43,6 @@ class ProgressLog:
         self._written = self._store is not None and context["ti"].try_number > 1
 
     def expect(self, total: int | None) -> None:
-        """Set the number of rows."""
         self._total = total
 
     def update(self, done: int, *, earlier: int = 0, rejected: int | None = None, beside: str = "") -> bool:

@@ -65,7 +65,6 @@ class TaskState:
 
 
 def task_state(context: Context, key: str) -> TaskState:
-    """Return a record of the task instance."""
     return TaskState(state_store(context), key)
 
 

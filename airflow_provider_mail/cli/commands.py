@@ -208,7 +208,6 @@ def _row(campaign: Campaign, team: bool) -> dict[str, Any]:
 
 
 def _to_json(campaign: Campaign) -> dict[str, Any]:
-    """Return a campaign for ``json`` and ``yaml``."""
     stats, send_time = campaign.mail_stats or MailStats(), campaign.send_by_date_time
     return {
         "mail_name": campaign.mail_name,

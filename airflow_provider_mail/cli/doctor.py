@@ -189,7 +189,6 @@ def _connection(hook: MailHook) -> Diagnosis:
 
 
 def _redis(hook: MailHook) -> Diagnosis:
-    """Check the Redis of ``rate_limit_conn_id``."""
     conn_id = hook.mail_conn_id
     try:
         with closing(redis_client(hook.config)) as redis:

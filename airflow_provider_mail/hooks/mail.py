@@ -202,7 +202,6 @@ class MailHook(BaseHook):
         return self._count_request if prepare() else None
 
     def _count_request(self, request: RequestAttempt) -> None:
-        """Add a request to Airflow's metrics."""
         from airflow_provider_mail._metrics import REQUESTS, RETRIES, THROTTLED, emit
 
         operation = request.operation.strip("/").replace("/", ".")

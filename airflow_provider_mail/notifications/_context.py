@@ -206,7 +206,6 @@ def _error(context: Mapping[str, Any]) -> str:
 def _urls(
     base_url: str | None, dag_id: str | None, run_id: str | None, task_id: str | None, map_index: int, try_: int | None
 ) -> dict[str, str]:
-    """Return URLs in Airflow's user interface."""
     if not (base_url and dag_id and run_id):
         return {}
     run = f"{base_url.rstrip('/')}/dags/{quote(dag_id, safe='')}/runs/{quote(run_id, safe='')}"

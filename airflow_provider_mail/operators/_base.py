@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 
 class BaseMailOperator(MailTaskMixin, BaseOperator):
-    """An operator of this package."""
-
     ui_color = "#e6f1f2"
 
 
@@ -232,7 +230,6 @@ class BaseNamedOperator(BaseMailOperator):
     """The participle for the log, such as ``deleted``; also the key of the result that shows whether it was done."""
 
     def operation_request(self) -> MailRequest[Any]:
-        """Build the request from the arguments."""
         from airflow_provider_mail import api
 
         request: MailRequest[Any] = self.build_request(getattr(api, self.operation))

@@ -135,7 +135,6 @@ class MailCompareCampaignsOperator(BaseMailOperator):
 
 
 def _table(*campaigns: Mapping[str, Any]) -> str:
-    """Return the campaigns as a Markdown table."""
     rows = [
         f"| {campaign['mail_name']} | {campaign['count']:,} of {campaign['sent']:,} | {campaign['share']:.2%} "
         f"| {campaign['lower']:.2%} to {campaign['upper']:.2%} |"

@@ -306,13 +306,11 @@ def _name(user: Any) -> str:
 
 
 def _plain(rate: Rate) -> dict[str, Any]:
-    """Return a rate as plain JSON."""
     names = ("name", "count", "share", "lower", "upper", "limit", "verdict")
     return {name: getattr(rate, name) for name in names}
 
 
 def _table(rates: list[Rate]) -> str:
-    """Return the rates as a Markdown table."""
     rows = [
         f"| {rate.name} | {rate.count:,} of {rate.sent:,} | {rate.share:.2%} | {rate.lower:.2%} to {rate.upper:.2%} "
         f"| {rate.limit:.2%} | {rate.verdict} |"

@@ -233,7 +233,6 @@ def ab_send(
 
 
 def _choose(comparison: Mapping[str, Any], task_ids: Mapping[str, str]) -> str:
-    """Return the id of the task that sends the winner to all others."""
     return task_ids[comparison["winner"]]
 
 

@@ -5,7 +5,6 @@ The button says whether the connection works, and otherwise what is wrong and wh
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import shlex
@@ -209,18 +208,13 @@ def test_other_responses(hook: MailHook, emulator: Emulator, fault: str, params:
 Send = Callable[..., None]
 
 
-async def async_send(hook: MailHook) -> None:
-    async with await hook.get_async_conn() as client:
-        await client.send(GetLists())
-
-
-@pytest.fixture(params=["sync", "async"])
-def send(request: pytest.FixtureRequest, make_hook: Callable[..., MailHook]) -> Send:
-    """Send one request over a connection of these fields, with a client of either kind."""
+@pytest.fixture
+def send(make_hook: Callable[..., MailHook]) -> Send:
+    """Send one request over a connection of these fields."""
 
     def send(service: Any, **extra: str) -> None:
         hook = make_hook(host=service.base_url, password=service.api_key, extra=extra)
-        hook.send(GetLists()) if request.param == "sync" else asyncio.run(async_send(hook))
+        hook.send(GetLists())
         hook.close()
 
     return send

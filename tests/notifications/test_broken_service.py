@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from collections.abc import Callable
@@ -11,7 +10,6 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail.hooks.mail import MailHook
-from airflow_provider_mail.notifications.mail import MailNotifier
 from airflow_provider_mail.utils import emailer
 from mail_emulator import Emulator
 from tests.notifications.conftest import PEOPLE, notify
@@ -27,15 +25,11 @@ def call(**arguments: Any) -> None:
     notify(FAILED, **{"to": PEOPLE} | arguments)
 
 
-def wait_for(**arguments: Any) -> None:
-    asyncio.run(MailNotifier(**{"to": PEOPLE} | arguments).async_notify(dict(FAILED)))
-
-
 def back_end(**arguments: Any) -> None:
     emailer.send_email(arguments.get("to", PEOPLE), "Hello", "<p>Hello</p>")
 
 
-@pytest.fixture(params=[call, wait_for, back_end], ids=["called", "awaited", "email_backend"])
+@pytest.fixture(params=[call, back_end], ids=["called", "email_backend"])
 def send(request: pytest.FixtureRequest) -> Send:
     """A way to write to people."""
     return request.param

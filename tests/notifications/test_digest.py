@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime
 import json
 from pathlib import Path
@@ -15,7 +14,6 @@ from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.notifications.mail import MailNotifier, send_digests
 from mail_emulator import Emulator
 from tests.notifications.conftest import DEADLINE, PEOPLE, addressees, notify
-from tests.support.dags import AIRFLOW_VERSION
 from tests.support.memory_parts import new_memory
 from tests.tasks.conftest import Run
 from tests.tasks.sending import SENDS
@@ -156,18 +154,6 @@ def test_another_secret_is_told(emulator: Emulator, memory: SqliteHook, monkeypa
     monkeypatch.setenv("AIRFLOW__MAIL__AUDIENCE_KEY", "another")
     with pytest.raises(MailError, match=r"hidden by another secret: give \[mail\] audience_key"):
         send_digests()
-
-
-@pytest.mark.skipif(AIRFLOW_VERSION < (3, 1), reason="notifiers can be awaited from Airflow 3.1 on")
-def test_a_deadline_is_awaited(emulator: Emulator, memory: SqliteHook) -> None:
-    async def callback() -> None:
-        await MailNotifier(to=PEOPLE, digest=DIGEST, context=dict(DEADLINE))
-
-    for _ in range(3):
-        asyncio.run(callback())
-    assert len(emulator.messages()) == 1
-    pass_window(memory)
-    assert send_digests() == 1
 
 
 def test_the_example(run: Run, emulator: Emulator, memory: SqliteHook) -> None:

@@ -45,8 +45,6 @@ HEARTBEAT_SECONDS = 3600.0
 
 
 class WaitStatus(StrEnum):
-    """The status of a wait."""
-
     WAITING = "waiting"
     COMPLETE = "complete"
     FAILED = "failed"
@@ -77,10 +75,6 @@ class PollDecision:
     is_seen: bool = True
     """Whether the poll saw the state; if not, it is not even known whether the object exists."""
 
-    def __post_init__(self) -> None:
-        if not self.log_key:
-            object.__setattr__(self, "log_key", self.message)
-
     def at_deadline(self, timeout: str = "") -> PollDecision:
         """Return the decision that ends a wait at its deadline, if this one is the latest."""
         status = WaitStatus.TIMEOUT if self.is_seen else WaitStatus.ERROR
@@ -104,10 +98,10 @@ class StatusLog:
         self._logged_at = 0.0
 
     def is_due(self, decision: PollDecision, at: float) -> bool:
-        """Return whether to log this decision."""
-        if decision.log_key == self._log_key and 0 <= at - self._logged_at < HEARTBEAT_SECONDS:
+        log_key = decision.log_key or decision.message
+        if log_key == self._log_key and 0 <= at - self._logged_at < HEARTBEAT_SECONDS:
             return False
-        self._log_key, self._logged_at = decision.log_key, at
+        self._log_key, self._logged_at = log_key, at
         return True
 
 
@@ -135,7 +129,6 @@ class Streak:
         return [self.since, self.polls] if self.polls else None
 
     def extend(self, at: float) -> None:
-        """Count a poll."""
         self.since, self.polls = at if not self.polls else self.since, self.polls + 1
 
     def end(self) -> None:
@@ -256,7 +249,6 @@ class Polls(Iterator[tuple[object, PollDecision]]):
 
 
 def format_utc(moment: float) -> str:
-    """Format a Unix time for display."""
     return f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
