@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 
 from airflow_provider_mail._task.checks import ArgumentGroup
 from airflow_provider_mail._task.mixin import Templated
-from airflow_provider_mail._task.rules import TEXT, VALUES, choice
+from airflow_provider_mail._task.rules import VALUES, choice
 
 __all__ = ["Brakes", "ChangesOnly", "Consent", "FileFormat", "Rejects", "Suppress"]
 
@@ -199,7 +199,7 @@ class Consent(ArgumentGroup):
     :raises ValueError: naming each argument that is wrong.
     """
 
-    own_rules: ClassVar = {"column": TEXT, "yes": VALUES, "no": VALUES}
+    own_rules: ClassVar = {"yes": VALUES, "no": VALUES}
 
     column: str
     yes: Sequence[str | int | bool] | None = None

@@ -1,7 +1,7 @@
 """Checks arguments as soon as they are known: literal values when the DAG file is parsed, rendered ones at task start.
 
-``rules.ARGUMENTS`` has the rule of each argument; its default in the signature of ``__init__`` shows whether it may be
-``None``. How template fields are rendered, which values are missing in them, and which ones Airflow must not show.
+The signature of ``__init__`` and ``rules`` say which values an argument takes. How template fields are rendered, which
+values are missing in them, and which ones Airflow must not show.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from airflow.sdk import XComArg
 
-from airflow_provider_mail._task.rules import ARGUMENTS, SEEN_ARGUMENTS, Rule
+from airflow_provider_mail._task.rules import ARGUMENTS, SEEN_ARGUMENTS, Rule, rule_of_type
 from airflow_provider_mail.version_compat import AirflowFailException, RendersFields
 
 if TYPE_CHECKING:
@@ -45,18 +45,18 @@ def declared(owner: Any) -> dict[str, Rule]:
 
 
 def _rules_of(function: Callable[..., Any], own_rules: Mapping[str, Rule]) -> dict[str, Rule]:
-    rules = {**ARGUMENTS, **own_rules}
-    signature = inspect.signature(inspect.unwrap(function)).parameters
-    defaults = {name: one.default for name, one in signature.items() if one.kind is one.KEYWORD_ONLY}
-    if missing := ", ".join(sorted(defaults.keys() - rules.keys())):
-        raise TypeError(
-            f"{missing}: no rule says which values {function.__qualname__} takes; add it to ARGUMENTS in "
-            "airflow_provider_mail/_task/rules.py"
-        )
-    return {
-        name: replace(rules[name], name=name, optional=default is None or rules[name].none_is_valid)
-        for name, default in defaults.items()
-    }
+    function, known, rules = inspect.unwrap(function), {**ARGUMENTS, **own_rules}, {}
+    for name, argument in inspect.signature(function).parameters.items():
+        if argument.kind is not argument.KEYWORD_ONLY:
+            continue
+        rule = known.get(name) or rule_of_type(argument.annotation, function.__globals__)
+        if rule is None:
+            raise TypeError(
+                f"{name}: no rule says which values {function.__qualname__} takes; add it to ARGUMENTS in "
+                "airflow_provider_mail/_task/rules.py"
+            )
+        rules[name] = replace(rule, name=name, optional=argument.default is None or rule.none_is_valid)
+    return rules
 
 
 def checked(error: type[Exception] = ValueError, /, **own_rules: Rule) -> Callable[[F], F]:

@@ -1,6 +1,6 @@
-"""Which values the arguments of tasks accept, by name: an argument has one meaning in all classes.
+"""Which values the arguments of tasks accept: by their type, or by name: an argument has one meaning in all classes.
 
-Tests compare the table with the types in the signatures.
+Tests compare the rules with the types in the signatures.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 from functools import cache
 from math import inf
-from typing import Any
+from typing import Any, get_args
 
 from airflow_provider_mail._task.division import ramp_problem, shares_problem
 from airflow_provider_mail.api.errors import MailValidationError
@@ -455,22 +455,24 @@ def group(name: str) -> Rule:
     return Rule(check)
 
 
+_OF_TYPES = {"bool": FLAG, "float | timedelta": duration(), "str": TEXT, "Mapping[str, Any]": MAPPING} | {
+    name: group(name) for name in ("Brakes", "ChangesOnly", "FileFormat", "Rejects", "Suppress")
+}
+
+
+def rule_of_type(written: str, names: Mapping[str, Any]) -> Rule | None:
+    """Return the rule of an argument of which the type says all; ``None`` for any other.
+
+    :param written: the type in the signature.
+    :param names: those of the module.
+    """
+    bare = re.sub(r"Templated\[(.*)\]", r"\1", written.removesuffix(" | None"))
+    choices = re.findall(r"'(\w+)'", bare) if bare.startswith("Literal[") else get_args(names.get(bare))
+    return choice(*choices) if choices else _OF_TYPES.get(bare)
+
+
 # fmt: off
 ARGUMENTS: dict[str, Rule] = {
-    **dict.fromkeys((
-        "adopt_older", "all_team", "allow_blank", "allow_empty", "allow_past_send_date", "cancel_on_kill",
-        "count_first", "deferrable", "dry_run", "exact_audience", "fail_if_invalid", "history", "ignore_draft",
-        "ignore_if_missing", "only_save", "replace", "replace_scheduled", "sandbox_mode", "send_again", "snapshots",
-        "track_click", "track_open", "trans_enable", "wait_for_completion",
-    ), FLAG),
-    **dict.fromkeys((
-        "audiences_table", "bcc_column", "cc_column", "compare_with", "contact_email", "dead_letters_table", "encoding",
-        "events_table", "group_by",
-        "history_table", "inbox_conn_id", "inbox_table", "list_description", "log_table", "mail_conn_id", "market_name",
-        "name_column", "object_storage_conn_id", "opted_in_sql", "project_code", "reference",
-        "selector", "snapshots_table", "sql", "sql_conn_id", "subscript_name", "table", "team_name", "time_zone",
-        "to_column",
-    ), TEXT),
     # Texts with the limits of a field of a request.
     **dict.fromkeys(("campaign", "category"), text("Label")),
     **dict.fromkeys(("from_domain", "sender_email"), text("SenderEntry")),
@@ -498,7 +500,6 @@ ARGUMENTS: dict[str, Rule] = {
                     Rule(one_or_more, read=read_container, text=True, text_inside=True)),
     "known_tags": Rule(_or_mapping(_list_of_texts), read=read_container, text=True, text_inside=True),
     "mail_status": Rule(_list_of_statuses, read=read_container),
-    **dict.fromkeys(("stats_a", "stats_b"), MAPPING),
     **dict.fromkeys(("columns", "trans_callback_url_extra"),
                     Rule(_mapping_of_texts, read=read_container, text_inside=True)),
     "mail_params": Rule(_mapping, read=read_container, text_inside=True),
@@ -511,11 +512,7 @@ ARGUMENTS: dict[str, Rule] = {
     "attachment": Rule(_file, read=read_container, text=True, text_inside=True),
     "audience": Rule(_audience, read=read_container, text_inside=True),
     "send_window": Rule(_send_window),
-    "brakes": group("Brakes"),
-    "changes_only": group("ChangesOnly"),
     "consent": Rule(_consent),
-    "rejects": group("Rejects"),
-    "suppress": group("Suppress"),
     # Numbers and durations.
     **dict.fromkeys((
         "batch_size", "chunk_size", "max_attachment_bytes", "max_content_bytes", "max_in_flight", "max_pushes",
@@ -537,34 +534,7 @@ ARGUMENTS: dict[str, Rule] = {
     "sender_type": number(1, 2, whole=True),
     "stable_checks": number(2, whole=True, none_is_valid=True),
     "versions_per_request": number(1, 100, whole=True),
-    **dict.fromkeys((
-        "max_age", "max_run_age", "min_interval", "poll_error_timeout", "response_timeout", "timeout",
-    ), duration()),
     "poke_interval": duration(above=True),
-    # Few values.
-    "compression": choice("gzip", "bz2", "xz", "zstd", "none"),
-    "counted_on": choice("send", "event"),
-    "editor_type": choice("CLASSIC", "DRAG"),
-    "fail_on": choice("error", "warning", "never"),
-    "file_format": choice("parquet", "jsonl"),
-    "kind": choice("campaigns", "transactional"),
-    "metric": choice("open_rate", "click_rate"),
-    "mode": choice("replace", "upsert"),
-    "on_ambiguous": choice("fail", "resend", "skip"),
-    "on_breach": choice("fail", "skip", "ask"),
-    "on_change": choice("retry", "fail", "accept"),
-    "on_duplicate_recipient": choice("fail", "skip", "allow"),
-    "on_empty": choice("error", "skip", "continue"),
-    "on_incomplete": choice("cancel", "keep", "fail"),
-    "on_old_run": choice("fail", "skip"),
-    "on_no_difference": choice("a", "b", "leader", "fail"),
-    "on_removed": choice("exclude", "ignore", "delete_contact"),
-    "on_unfilled_tag": choice("fail", "warn"),
-    "on_unstorable": choice("fail", "reject"),
-    "source": choice("statistics", "events"),
-    "trans_callback_url_extra_update_mode": choice("save", "replace"),
-    "type": choice("MailList", "ABTest"),
-    "update_mode": choice("create_and_update", "create_only", "update_only"),
 }
 # fmt: on
-"""The arguments of all classes; ``own_rules`` of a class has those that differ there."""
+"""The arguments of which the type does not say all; ``own_rules`` of a class has those that differ there."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from airflow_provider_mail._task.mixin import OnEmpty, Templated
-from airflow_provider_mail._task.rules import group
 from airflow_provider_mail.lineage import Folder
 from airflow_provider_mail.operators._contact_import import (
     PROPERTIES,
@@ -88,7 +87,6 @@ class ObjectStorageToMailContactsOperator(BaseContactImportOperator):
         :class:`~airflow_provider_mail.arguments.Brakes`. Default: nothing.
     """
 
-    own_rules: ClassVar = {"file_format": group("FileFormat")}
     path: str | ObjectStoragePath
     object_storage_conn_id: str | None
     file_format: FileFormat | None

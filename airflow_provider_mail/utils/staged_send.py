@@ -12,7 +12,7 @@ from airflow.sdk import TaskGroup, task
 
 from airflow_provider_mail._task.checks import checked
 from airflow_provider_mail._task.division import Stages, TimeZones
-from airflow_provider_mail._task.rules import IMPORT, LOCAL_TIME, MAPPING, RAMP, STAGES, TEXT, ZONE, choice, number
+from airflow_provider_mail._task.rules import IMPORT, LOCAL_TIME, MAPPING, RAMP, STAGES, ZONE, number
 from airflow_provider_mail._task.waiting import DEFERRABLE
 from airflow_provider_mail.operators._contact_import import BaseContactImportOperator
 from airflow_provider_mail.operators.campaigns import MailCreateCampaignOperator
@@ -54,10 +54,7 @@ class StagedSend(NamedTuple):
     sent: Any
 
 
-@checked(
-    group_id=TEXT, stages=STAGES, ramp=RAMP, import_task=IMPORT, campaign=MAPPING, gate=MAPPING, seed=TEXT,
-    on_changed_plan=choice("fail", "mail_others"),
-)  # fmt: skip
+@checked(stages=STAGES, ramp=RAMP, import_task=IMPORT, campaign=MAPPING)
 def staged_send(
     *,
     group_id: str = "staged_send",
@@ -152,11 +149,7 @@ class AbSend(NamedTuple):
     sent: Any
 
 
-@checked(
-    group_id=TEXT, test_fraction=number(1e-6, 1 - 1e-6), import_task=IMPORT, campaign=MAPPING,
-    version_a=MAPPING, version_b=MAPPING, wait=MAPPING, compare=MAPPING, seed=TEXT,
-    on_changed_plan=choice("fail", "mail_others"),
-)  # fmt: skip
+@checked(test_fraction=number(1e-6, 1 - 1e-6), import_task=IMPORT, campaign=MAPPING)
 def ab_send(
     *,
     group_id: str = "ab_send",
@@ -267,10 +260,7 @@ class LocalTimeSend(NamedTuple):
     sent: Any
 
 
-@checked(
-    group_id=TEXT, import_task=IMPORT, campaign=MAPPING, send_time=LOCAL_TIME, send_day=TEXT, time_zone_column=TEXT,
-    default_time_zone=ZONE,
-)  # fmt: skip
+@checked(import_task=IMPORT, campaign=MAPPING, send_time=LOCAL_TIME, default_time_zone=ZONE)
 def local_time_send(
     *,
     group_id: str = "local_time_send",

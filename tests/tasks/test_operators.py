@@ -285,7 +285,7 @@ def test_the_rule_of_each_argument_is_that_of_its_type(kind: Kind) -> None:
 
 def test_each_rule_is_that_of_an_argument() -> None:
     of_groups = {name for group in GROUPS for name in declared(group)} - {"column", "name", "no", "yes"}
-    assert ARGUMENTS.keys() == of_groups | {name for kind in NEEDED for name in declared(kind)}
+    assert ARGUMENTS.keys() <= of_groups | {name for kind in NEEDED for name in declared(kind)}
 
 
 @native_or_not
@@ -478,7 +478,7 @@ def test_each_argument_named_as_a_field_is_one(operator: str, request_type: type
 
 
 def test_an_argument_without_a_rule_says_where_it_is_added() -> None:
-    def function(*, mail_name: str, color: str) -> None: ...
+    def function(*, mail_name: str, color: bytes) -> None: ...
 
     with pytest.raises(TypeError, match=r"color: no rule says which values .*function takes; add it to ARGUMENTS in "):
         checked()(function)
