@@ -87,8 +87,8 @@ def fill(options: argparse.Namespace) -> int:
     from airflow_provider_mail.warehouse.database import LoadRequest, Source, TableName, load
 
     reader = Reader.of_page()
-    hook = reader._hook
-    names = reader._names
+    hook = reader.hook
+    names = reader.names
     for table_key, name in names.items():
         load(hook, LoadRequest(TABLES[table_key], TableName.parse(name), Source([])))
     count = 0
@@ -207,7 +207,8 @@ def measure(options: argparse.Namespace) -> None:
 
     from airflow_provider_mail.plugin.app import app
     from airflow_provider_mail.plugin.campaigns import MOST_PAGES
-    from tests.plugin.conftest import forget, token
+    from airflow_provider_mail.plugin.reader import forget
+    from tests.plugin.conftest import token
 
     init_auth_manager()
     outer = FastAPI()
@@ -263,7 +264,7 @@ def bare_statements(statements: list[tuple[str, list[Any]]]) -> Callable[[], Non
     """
     from airflow_provider_mail.plugin.reader import Reader
 
-    connection = Reader.of_page()._hook.get_conn()
+    connection = Reader.of_page().hook.get_conn()
 
     def run() -> None:
         with closing(connection.cursor()) as cursor:

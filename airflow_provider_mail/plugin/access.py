@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import logging
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -109,37 +109,37 @@ def step_name(task: Task) -> str:
 
 def platform_url(account: str, campaign: Campaign) -> str:
     """Return the address of a campaign on the platform; empty unless its connection has a ``campaign_url``."""
-    try:
-        connection = BaseHook.get_connection(account)
+
+    def read(connection: Any) -> str:
         template = str(fields_of(connection).get("campaign_url") or "") if connection.conn_type == CONN_TYPE else ""
         return campaign_url(template, mail_name=campaign.name, guid=campaign.guid) if template else ""
-    except Exception as error:  # no such connection, or one that is not valid: there is no link
-        _log.debug("No link to the platform: %s", type(error).__name__)
-        return ""
+
+    return of_connection(account, read)
 
 
 def token_warning(account: str) -> str:
     """Return how to renew the access token of a connection that ends; empty for any other."""
+    return of_connection(account, token_expiry_warning)
+
+
+def of_connection(account: str, read: Callable[[Any], str]) -> str:
+    """Return what a function reads of a connection; empty if there is none, or one that is not valid."""
     try:
-        return token_expiry_warning(BaseHook.get_connection(account))
-    except Exception as error:  # no such connection here, or one that is not valid
-        _log.debug("The end of a token is not known: %s", type(error).__name__)
+        return read(BaseHook.get_connection(account))
+    except Exception as error:
+        _log.debug("A connection cannot be read: %s", type(error).__name__)
         return ""
+
+
+_IDENTITY = (TaskInstance.dag_id, TaskInstance.task_id, TaskInstance.run_id, TaskInstance.map_index)
 
 
 def _existing(tasks: Collection[Task]) -> Collection[Task]:
     if not tasks:
         return ()
-    identity = (TaskInstance.dag_id, TaskInstance.task_id, TaskInstance.run_id, TaskInstance.map_index)
-    wanted = list(tasks)
-    existing: set[Task] = set()
     with create_session() as session:
-        for start in range(0, len(wanted), 200):  # a statement has room for some hundred parameters
-            condition = tuple_(*identity).in_(wanted[start : start + 200])
-            existing |= {
-                (row[0], row[1], row[2], row[3]) for row in session.execute(select(*identity).where(condition))
-            }
-    return existing
+        rows = session.execute(select(*_IDENTITY).where(tuple_(*_IDENTITY).in_(tasks)))
+        return [(row[0], row[1], row[2], row[3]) for row in rows]
 
 
 WAITS_LIMIT = 500
@@ -199,7 +199,7 @@ def waits(user: Any) -> Waits:
         shown = TaskInstance.dag_id.in_(readable)
         total = session.scalar(select(func.count()).select_from(TaskInstance).join(Trigger, waiting).where(shown))
         query = (
-            select(TaskInstance.dag_id, TaskInstance.task_id, TaskInstance.run_id, TaskInstance.map_index, Trigger)
+            select(*_IDENTITY, Trigger)
             .join(Trigger, waiting)
             .where(shown)
             .order_by(Trigger.created_date, TaskInstance.dag_id, TaskInstance.task_id, TaskInstance.map_index)
@@ -227,22 +227,12 @@ def _wait(dag_id: str, task_id: str, run_id: str, map_index: int, trigger: Any) 
     )
 
 
-@dataclass(frozen=True)
-class Decision:
-    """A task of a run with mail that waits until a person approves or rejects it.
+def decisions(user: Any) -> Sequence[Mapping[str, Any]]:
+    """Return the tasks that wait for a person, of the DAGs that a user may read, the longest first.
 
-    :param question: what the person is asked.
-    :param address: its page in Airflow with the buttons.
+    :return: of each task of a run with mail: the question, the step, since when, and its page in Airflow with the
+        buttons.
     """
-
-    question: str
-    task: str
-    address: str
-    since: datetime.datetime
-
-
-def decisions(user: Any) -> Sequence[Decision]:
-    """Return the tasks that wait for a person, of the DAGs that a user may read, the longest first."""
     if not AIRFLOW_V_3_1_PLUS:
         return []
     from airflow.models.hitl import HITLDetail
@@ -254,8 +244,7 @@ def decisions(user: Any) -> Sequence[Decision]:
         & (mail.operator.startswith("Mail") | mail.operator.contains("ToMail"))
     )
     query = (
-        select(TaskInstance.dag_id, TaskInstance.task_id, TaskInstance.run_id, TaskInstance.map_index)
-        .add_columns(HITLDetail.subject, HITLDetail.created_at)
+        select(*_IDENTITY, HITLDetail.subject, HITLDetail.created_at)
         .join(HITLDetail, HITLDetail.ti_id == TaskInstance.id)
         # From Airflow 3.3, such a task has a state of its own, and no trigger.
         .where(HITLDetail.responded_at.is_(None), TaskInstance.state.in_(("deferred", "awaiting_input")))
@@ -263,31 +252,35 @@ def decisions(user: Any) -> Sequence[Decision]:
         .order_by(HITLDetail.created_at, TaskInstance.dag_id, TaskInstance.task_id)
     )
     with create_session() as session:
-        rows = [(*row,) for row in session.execute(query)]
-    readable = {dag_id: may_read_dag(user, dag_id) for dag_id in {row[0] for row in rows}}
+        rows: list[Any] = list(session.execute(query))
+    readable = {dag_id for dag_id in {row[0] for row in rows} if may_read_dag(user, dag_id)}
+    shown = [(row[:4], row[4], row[5]) for row in rows if row[0] in readable][:WAITS_LIMIT]
     return [
-        Decision(row[4], step_name(row[:4]), f"{task_address(*row[:4])}/required_actions", row[5])
-        for row in rows
-        if readable[row[0]]
-    ][:WAITS_LIMIT]
+        {"question": question, "step": step_name(task), "href": f"{task_address(*task)}/required_actions", "since": at}
+        for task, question, at in shown
+    ]
 
 
-def waits_table(waits: Sequence[Wait], subjects: Mapping[tuple[str, str], str]) -> Grid:
+_CONTINUES = (
+    "Each of these steps continues without help as soon as the email service has done what it waits for. A step that "
+    "is late needs an engineer, who finds it by its run."
+)
+
+
+def waits_table(waits: Waits, subjects: Mapping[tuple[str, str], str]) -> Grid:
     """Return the tasks that wait.
 
     :param subjects: the subjects of campaigns by account and name.
     """
-    columns = [
-        Column("Step"), Column("Run", is_below=True), Column("Waits until"), Column("Campaign"),
-        Column("Since", "time"), Column("Late after", "time"), Column("State"),
-    ]  # fmt: skip
-    rows = [
-        (
-            Cell(step_name(wait.task), href=task_address(*wait.task), is_outside=True), wait.task[2],
-            wait.until, labeled(subjects.get((wait.account, wait.mail_name), ""), wait.mail_name), wait.since,
-            wait.deadline,
-            Cell("late", state="failed") if wait.is_late else Cell("waiting"),
-        )
-        for wait in waits
-    ]  # fmt: skip
-    return Grid("waits", "Steps that wait", columns, rows)
+    columns = (
+        Column("Step", value=lambda it: Cell(step_name(it.task), href=task_address(*it.task), is_outside=True)),
+        Column("Run", value=lambda it: it.task[2], is_below=True),
+        Column("Waits until", value="until"),
+        Column("Campaign", value=lambda it: labeled(subjects.get((it.account, it.mail_name), ""), it.mail_name)),
+        Column("Since", "time", "since"),
+        Column("Late after", "time", "deadline"),
+        Column("State", value=lambda it: Cell("late", state="failed") if it.is_late else "waiting"),
+    )
+    shown, total = len(waits.shown), waits.total
+    longest = f"The {shown:,} that have waited longest, of {total:,}. " if total > shown else ""
+    return Grid.of("waits", "Steps that wait", columns, waits.shown, longest + _CONTINUES)

@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 from urllib.parse import quote, unquote
 
-from airflow_provider_mail.plugin.charts import Point
-from airflow_provider_mail.plugin.reader import Reader, Row, day
-from airflow_provider_mail.plugin.render import Cell, Column, Grid, address, rate
+from airflow_provider_mail.plugin.reader import Reader, Row
+from airflow_provider_mail.plugin.render import Cell, Column, Grid, address, day, rate
 from airflow_provider_mail.warehouse.rows import decoded, moment
 
 EARLIER, MIN_EARLIER = 20, 3
@@ -23,11 +22,24 @@ CURVE_DAYS = 30
 COMPARED = 6
 """Maximum number of campaigns side by side."""
 
+Point: TypeAlias = tuple[float, float]
+
 Identity: TypeAlias = tuple[str, str, str]
 """The connection of the account, the team or an empty text, and the name: names are unique within a team."""
 
 _STATES = {-1: "draft", 1: "sending", 2: "sent", 4: "failed"}
-_COUNTS = ("sent_count", "open_count", "click_count", "hard_bounce", "soft_bounce", "unsent_count", "unsubscribe_count")
+PARTS = (
+    ("Sent", "sent_count"),
+    ("Delivered", "delivered_count"),
+    ("Opened", "open_count"),
+    ("Clicked", "click_count"),
+    ("Unsubscribed", "unsubscribe_count"),
+    ("Bounced, hard", "hard_bounce"),
+    ("Bounced, soft", "soft_bounce"),
+    ("Not sent", "unsent_count"),
+)
+"""What can happen to the mails of a campaign, with the count of each."""
+_COUNTS = [count for _, count in PARTS]
 
 
 @dataclass(frozen=True)
@@ -83,21 +95,21 @@ def labeled(subject: str, name: str) -> str:
     return f"{subject} ({name})" if subject else name
 
 
+def subject_of(task: Row | None) -> str:
+    return str(task["subject"] or "").strip() if task else ""
+
+
 def subjects(reader: Reader, names: Collection[str]) -> Mapping[tuple[str, str], str]:
     """Return the subjects of campaigns by account and name, of those that only one campaign has."""
-    found: dict[tuple[str, str], set[str]] = {}
-    wanted = sorted(names) if reader.has("campaigns") else []
-    for start in range(0, len(wanted), 200):  # a statement has room for some hundred parameters
-        some = wanted[start : start + 200]
-        rows = reader.rows(
-            f"SELECT mail_conn_id, mail_name, subject FROM {reader['campaigns'].spelled} "
-            f"WHERE gone_at IS NULL AND mail_name IN ({', '.join('?' for _ in some)})",
-            some,
-        )
-        for row in rows:
-            of_name = found.setdefault((str(row["mail_conn_id"]), str(row["mail_name"])), set())
-            of_name.add(str(row["subject"] or "").strip())
-    return {name: min(of_name) for name, of_name in found.items() if len(of_name) == 1}
+    if not names or not reader.has("campaigns"):
+        return {}
+    rows = reader.rows(
+        "SELECT mail_conn_id, mail_name, MIN(subject) AS subject, COUNT(*) AS total "
+        f"FROM {reader['campaigns'].spelled} WHERE gone_at IS NULL AND mail_name IN ({', '.join('?' * len(names))}) "
+        "GROUP BY mail_conn_id, mail_name",
+        [*names],
+    )
+    return {(row["mail_conn_id"], row["mail_name"]): subject_of(row) for row in rows if row["total"] == 1}
 
 
 def campaign_state(mail_status: Any, sent_at: datetime.datetime | None) -> str:
@@ -149,30 +161,24 @@ def get(reader: Reader, identity: Identity, guid: str = "") -> Campaign | None:
 
 def _find(reader: Reader, identity: Identity, guid: str = "") -> Campaign | None:
     account, team, name = identity
-    stats: Row | None = None
+    stats: Sequence[Row] = ()
     if reader.has("campaign_stats") and not guid:
-        columns = ", ".join(("mail_send_date", "observed_at", *_COUNTS))
-        stored = reader.rows(
-            f"SELECT {columns} FROM {reader['campaign_stats'].spelled} "
-            "WHERE mail_conn_id = ? AND team_name = ? AND mail_name = ? AND gone_at IS NULL",
-            identity,
-        )
-        stats = stored[0] if stored else None
-    task: Row | None = None
+        condition = "mail_conn_id = ? AND team_name = ? AND mail_name = ? AND gone_at IS NULL"
+        stats = reader.rows(f"SELECT * FROM {reader['campaign_stats'].spelled} WHERE {condition}", identity)
+    tasks: Sequence[Row] = ()
     if reader.has("campaigns"):
-        columns = f"{task_columns()}, send_by_date_time, observed_at, delivered_count, {', '.join(_COUNTS)}"
         tasks = reader.rows(
-            f"SELECT {columns} FROM {reader['campaigns'].spelled} "
-            "WHERE mail_conn_id = ? AND mail_name = ? AND gone_at IS NULL",
+            f"SELECT {task_columns()}, send_by_date_time, observed_at, {', '.join(_COUNTS)} "
+            f"FROM {reader['campaigns'].spelled} WHERE mail_conn_id = ? AND mail_name = ? AND gone_at IS NULL",
             [account, name],
         )
-        # Without statistics, a campaign is that of its team.
-        own = tasks if stats or guid else [row for row in tasks if str(row["task_team"]) == team]
-        task = own_task(own, team, guid)
-    counted = stats or task
-    if counted is None:
+    if not stats and not guid:  # it is that of its team
+        tasks = [task for task in tasks if task["task_team"] == team]
+    task = own_task(tasks, team, guid)
+    if not stats and not task:
         return None
-    sent_at = moment(stats["mail_send_date"] if stats else counted["send_by_date_time"])
+    found = {**(task or {}), **(stats[0] if stats else {})}
+    sent_at = moment(found["mail_send_date"] if stats else found["send_by_date_time"])
     return Campaign(
         name=name,
         account=account,
@@ -180,13 +186,10 @@ def _find(reader: Reader, identity: Identity, guid: str = "") -> Campaign | None
         guid=str(task["task_guid"]) if task else "",
         sent_at=sent_at,
         state=campaign_state(task["task_status"] if task else None, sent_at),
-        subject=str(task["subject"] or "").strip() if task else "",
+        subject=subject_of(task),
         lists=list_names(task["rcpt_list_names"]) if task else (),
-        counts={
-            "delivered_count": task["delivered_count"] if task else None,
-            **{count: counted[count] for count in _COUNTS},
-        },
-        observed_at=moment(counted["observed_at"]),
+        counts={count: found.get(count) for count in _COUNTS},
+        observed_at=moment(found["observed_at"]),
         curve=None,
     )
 
@@ -267,19 +270,6 @@ def _median(curves: Sequence[Mapping[float, float]], last: float) -> Sequence[Po
     return points
 
 
-PARTS = (
-    ("Sent", "sent_count"),
-    ("Delivered", "delivered_count"),
-    ("Opened", "open_count"),
-    ("Clicked", "click_count"),
-    ("Unsubscribed", "unsubscribe_count"),
-    ("Bounced, hard", "hard_bounce"),
-    ("Bounced, soft", "soft_bounce"),
-    ("Not sent", "unsent_count"),
-)
-"""What can happen to the mails of a campaign, with the count of each."""
-
-
 def counts_table(campaign: Campaign) -> Grid:
     counts, sent = campaign.counts, campaign.counts["sent_count"]
     rows: list[Sequence[Any]] = [
@@ -309,10 +299,13 @@ def _compared(campaign: Campaign, rates: Sequence[tuple[str, str]]) -> Sequence[
     )
 
 
-def curves_table(lines: Sequence[tuple[str, Sequence[Point]]]) -> Grid:
-    """Return the points of the lines of a chart, a day in a row."""
-    points = [dict(line) for _, line in lines]
+def curves_table(lines: Sequence[tuple[str, str, Sequence[Point]]]) -> Grid:
+    """Return the points of the lines of a chart, a day in a row.
+
+    :param lines: of each its class in the style sheet, its name and its points.
+    """
+    points = [dict(line) for _, _, line in lines]
     ages = sorted({age for line in points for age in line})
-    columns = [Column("Days since the sending", "number"), *(Column(name, "percent") for name, _ in lines)]
+    columns = [Column("Days since the sending", "number"), *(Column(name, "percent") for _, name, _ in lines)]
     rows = [(int(age), *(line.get(age) for line in points)) for age in ages]
     return Grid("opens", "Opens by days since the sending", columns, rows)

@@ -6,21 +6,24 @@ import datetime
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass
 from itertools import chain, groupby
 from operator import itemgetter
-from typing import Any
+from typing import Annotated, Any
 from zoneinfo import ZoneInfo
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
 from airflow_provider_mail.plugin.campaign import (
     campaign_state,
     choice_of,
     list_names,
     own_task,
+    subject_of,
     task_columns,
 )
-from airflow_provider_mail.plugin.reader import Reader, Row, TtlCache
-from airflow_provider_mail.plugin.render import Cell, Column, Grid, address, rate
+from airflow_provider_mail.plugin.reader import Reader, Row, kept_for
+from airflow_provider_mail.plugin.render import Cell, Column, Grid, Kind, address, rate
 from airflow_provider_mail.warehouse.rows import decoded, moment
 
 PAGE_SIZE = 50
@@ -44,32 +47,25 @@ RATES = (
 
 _SUMS = f"COUNT(*) AS total, {', '.join(f'SUM({name}) AS all_{name}' for name in COUNTS)}"
 
-_SELECTED = ("mail_conn_id", "team_name", "mail_name", "guid", "sent_at", "mail_status", *COUNTS)
-
-SORTS: Mapping[str, tuple[str, str]] = {
-    "sent_at": ("descending", "CASE WHEN sent_at IS NULL THEN 1 ELSE 0 END, sent_at DESC"),
-    "mail_name": ("ascending", "mail_name"),
-    "sent_count": ("descending", "COALESCE(sent_count, -1) DESC"),
-    **{
+_COLUMNS: Sequence[tuple[str, str, Kind, str]] = (
+    ("mail_name", "Campaign", "text", "mail_name"),
+    ("name", "Name", "text", ""),
+    ("lists", "Lists", "text", ""),
+    ("sent_at", "Date", "time", "CASE WHEN sent_at IS NULL THEN 1 ELSE 0 END, sent_at DESC"),
+    ("state", "State", "text", ""),
+    ("sent_count", "Sent", "number", "COALESCE(sent_count, -1) DESC"),
+    *(
         # Postgres divides decimal numbers in twice the time.
-        name: ("descending", f"COALESCE(CAST({count} AS FLOAT) / NULLIF({whole}, 0), -1) DESC")
-        for name, _, count, whole in RATES
-    },
-}
-"""The direction and the order of each; a campaign without a value comes last."""
+        (name, label, "percent", f"COALESCE(CAST({count} AS FLOAT) / NULLIF({whole}, 0), -1) DESC")
+        for name, label, count, whole in RATES
+    ),
+)
+"""Name, heading and kind of each column, and the order by it, if it sorts: a campaign without a value comes last."""
+
+SORTS = {name: order for name, _, _, order in _COLUMNS if order}
 
 # MySQL puts null first, as one of the rows without a guid; Postgres puts it last, whichever these are.
 _TIES = "mail_name, mail_conn_id, team_name, COALESCE(guid, '')"
-
-COLUMNS = (
-    ("mail_name", "Campaign", "text"),
-    ("name", "Name", "text"),
-    ("lists", "Lists", "text"),
-    ("sent_at", "Date", "time"),
-    ("state", "State", "text"),
-    ("sent_count", "Sent", "number"),
-    *((name, label, "percent") for name, label, _, _ in RATES),
-)
 
 STATES: Mapping[str, tuple[int, str]] = {
     "scheduled": (1, "sent_at > ?"),
@@ -83,48 +79,54 @@ MANY, MANY_ALONE = 10_000, 500
 """Of more tasks than this, what reads all of them is known for a minute: the totals of a view without a filter, and
 which were sent and have no statistics, unless these are many."""
 
-_alone: TtlCache[str] = TtlCache(60.0)
-_sums: TtlCache[Row] = TtlCache(60.0)
-_loads: TtlCache[Sequence[Row]] = TtlCache(60.0)
-_lists: TtlCache[Sequence[str]] = TtlCache()
+# No database has a text with a NUL.
+Text = Annotated[str, StringConstraints(max_length=400, pattern=r"^[^\x00]*$")]
+# What databases can compare. The day after it and its beginning in another time zone exist as well.
+EARLIEST, LATEST = datetime.date(1000, 1, 1), datetime.date(9999, 12, 29)
 
 
-@dataclass(frozen=True)
-class Filter:
+def _day(text: str | None) -> datetime.date | None:
+    """Read a day as a form sends it, which is empty if none is chosen."""
+    if not text:
+        return None
+    if not re.fullmatch(r"\d{4}-\d{2}-\d{2}", text, re.ASCII):
+        raise ValueError("not a day")
+    return min(max(datetime.date.fromisoformat(text), EARLIEST), LATEST)
+
+
+Day = Annotated[datetime.date | None, BeforeValidator(_day)]
+
+
+class Filter(BaseModel):
     """What the address asks for.
 
     :param q: part of the name or of the subject; upper and lower case are equal.
     :param last: the last day, included.
     :param state: one of the states that a campaign can have.
+    :param account: the connection of an account; empty for all.
+    :param sort: what there is to sort by; for any other text, the time of sending.
     :param page: the number of the page, from 1.
     """
 
-    q: str = ""
-    list_name: str = ""
-    first: datetime.date | None = None
-    last: datetime.date | None = None
-    state: str = ""
-    account: str = ""
-    sort: str = "sent_at"
-    page: int = 1
+    model_config = ConfigDict(frozen=True)
 
-    @property
-    def query(self) -> dict[str, object]:
-        """The query of the address; what is not asked for is left out."""
-        names = {"list_name": "list", "first": "from", "last": "to"}
-        return {
-            names.get(part.name, part.name): getattr(self, part.name)
-            for part in fields(self)
-            if getattr(self, part.name) != part.default
-        }
+    q: Text = ""
+    list_name: Text = Field("", alias="list")
+    first: Day = Field(None, alias="from")
+    last: Day = Field(None, alias="to")
+    state: Text = ""
+    account: Text = ""
+    sort: Annotated[Text, AfterValidator(lambda sort: sort if sort in SORTS else "sent_at")] = "sent_at"
+    page: int = Field(1, ge=1, le=MOST_PAGES)
 
     @property
     def is_narrow(self) -> bool:
         """Whether some campaigns are left out."""
-        return replace(self, sort="sent_at", page=1) != Filter()
+        return self.model_copy(update={"sort": "sent_at", "page": 1}) != Filter()
 
     def address(self, **changes: Any) -> str:
-        return address("campaigns", **replace(self, **changes).query)
+        query = self.model_copy(update=changes).model_dump(by_alias=True, exclude_defaults=True)
+        return address("campaigns", **query)
 
 
 @dataclass(frozen=True)
@@ -148,37 +150,37 @@ class Matches:
 
 def search(reader: Reader, wanted: Filter, zone: ZoneInfo) -> Matches:
     """Return the campaigns that match a filter, whose days begin in a zone."""
-    wanted = wanted if wanted.sort in SORTS else replace(wanted, sort="sent_at")
     tables = [what for what in ("campaign_stats", "campaigns") if reader.has(what)]
     known = {account for what in tables for account in reader.accounts(what)}
-    accounts = sorted(known.union(filter(None, [wanted.account])))
+    accounts = sorted({*known, wanted.account} - {""})
     has_accounts = len(accounts) > 1 and not wanted.account
-    matching = _matching(reader, wanted, zone)
-    order = f"{SORTS[wanted.sort][1]}, {_TIES}"
-    shown = matching.newest() if not wanted.is_narrow and wanted.sort == "sent_at" else matching
+    matching = _Matching(reader, wanted, zone)
+    order = f"{SORTS[wanted.sort]}, {_TIES}"
     # A search takes most of the time, so it is done once for rows and sums.
-    stored = shown.rows(order, start=(wanted.page - 1) * PAGE_SIZE, has_sums=wanted.is_narrow)
+    stored = matching.rows(order, (wanted.page - 1) * PAGE_SIZE, has_sums=wanted.is_narrow)
     if wanted.is_narrow:
         sums = stored[0] if stored else matching.sums()
     else:
-        sums = _sums.get(reader.name("campaigns"), matching.sums) if _has_many(reader) else matching.sums()
+        sums = (_kept_sums if _has_many(reader) else _all_sums)(reader)
     total = int(sums["total"])
     table = Grid(
         "campaigns",
         "Campaigns",
-        [_column(wanted, *column) for column in COLUMNS],
+        [_column(wanted, *column) for column in _COLUMNS],
         [_shown_row(*pair, has_accounts) for pair in _with_tasks(stored)],
         _total(sums, total) if total > 1 else (),
-        lambda: (values for _, values in _with_tasks(matching.all_rows(order))),
+        all_rows=lambda: (values for _, values in _with_tasks(matching.all_rows(order))),
     )
     return Matches(table, total, accounts, lists(reader), wanted)
 
 
-def _column(wanted: Filter, name: str, label: str, kind: Any) -> Column:
-    if name not in SORTS:
+def _column(wanted: Filter, name: str, label: str, kind: Kind, order: str) -> Column:
+    if not order:
         return Column(label, kind, is_below=name in ("name", "lists"))
-    direction: Any = SORTS[name][0]
-    return Column(label, kind, sort=wanted.address(sort=name, page=1), sorted=direction if name == wanted.sort else "")
+    sort = wanted.address(sort=name, page=1)
+    if name != wanted.sort:
+        return Column(label, kind, sort=sort)
+    return Column(label, kind, sort=sort, sorted="descending" if order.endswith("DESC") else "ascending")
 
 
 def _total(row: Row, total: int) -> Sequence[Any]:
@@ -190,20 +192,46 @@ def _rates(counts: Mapping[str, Any]) -> Sequence[float | None]:
     return [rate(counts[count], counts[whole]) for _, _, count, whole in RATES]
 
 
-@dataclass
 class _Matching:
-    """The conditions of the campaigns that match a filter, with their parameters.
+    """The campaigns that match a filter, whose days begin in a zone."""
 
-    :param found: tables of the WITH that the conditions look into, which have parameters of their own.
-    :param has_state: whether a condition needs the states of campaigns with statistics.
-    """
-
-    reader: Reader
-    conditions: list[str] = field(default_factory=list)
-    parameters: list[Any] = field(default_factory=list)
-    found: list[str] = field(default_factory=list)
-    found_parameters: list[Any] = field(default_factory=list)
-    has_state: bool = False
+    def __init__(self, reader: Reader, wanted: Filter, zone: ZoneInfo) -> None:
+        self.reader = reader
+        self.conditions: list[str] = []
+        self.parameters: list[Any] = []
+        # Tables of the WITH that the conditions look into, which have parameters of their own.
+        self.found: list[str] = []
+        self.found_parameters: list[Any] = []
+        has_tasks = reader.has("campaigns")
+        if not has_tasks and (wanted.list_name or wanted.state in STATES):
+            self.where("1 = 0")
+        if wanted.q:
+            pattern = f"%{_escaped(wanted.q.lower())}%"
+            of_name, of_subject = (f"LOWER({column}) LIKE ? ESCAPE '!'" for column in ("mail_name", "subject"))
+            of_task = self.of_tasks(of_subject, pattern) if has_tasks else "1 = 0"
+            self.where(f"({of_name} OR {of_task})", pattern)
+        if wanted.list_name and has_tasks:
+            # Databases write letters beyond ASCII as they are, or as JSON escapes them.
+            names = sorted({json.dumps(wanted.list_name, ensure_ascii=is_ascii) for is_ascii in (False, True)})
+            lists_as_text = reader["campaigns"].as_text("rcpt_list_names")
+            condition = " OR ".join(f"{lists_as_text} LIKE ? ESCAPE '!'" for _ in names)
+            self.where(self.of_tasks(condition, *(f"%{_escaped(name)}%" for name in names)))
+        if wanted.state in STATES:
+            status, when = STATES[wanted.state]
+            self.where("mail_status = ?", status)
+            if when:
+                self.where(when, _time(reader, datetime.datetime.now(datetime.UTC)))
+        elif wanted.state == "sent":
+            self.where("COALESCE(mail_status, 2) NOT IN (-1, 1, 4)")
+        if wanted.first:
+            self.where("sent_at >= ?", start_of_day(reader, wanted.first, zone))
+        if wanted.last:
+            self.where("sent_at < ?", start_of_day(reader, wanted.last + datetime.timedelta(days=1), zone))
+        if wanted.account:
+            self.where("mail_conn_id = ?", wanted.account)
+        campaigns = parts(reader, has_states=has_states(reader) and bool(wanted.state))
+        condition = f" WHERE {' AND '.join(self.conditions)}" if self.conditions else ""
+        self.parts = [f"SELECT * FROM ({part}) AS a{condition}" for part in campaigns]
 
     def where(self, condition: str, *parameters: Any) -> None:
         self.conditions.append(condition)
@@ -222,12 +250,12 @@ class _Matching:
             f"UNION ALL SELECT mail_conn_id, '', mail_name FROM {name})) IS TRUE"
         )
 
-    def rows(self, order: str, *, start: int, has_sums: bool) -> Sequence[Row]:
+    def rows(self, order: str, start: int, *, has_sums: bool) -> Sequence[Row]:
         """Read one page.
 
         :param has_sums: whether its rows have what `sums` returns, too.
         """
-        limited, found, parts = self.reader.dialect.limited, self.found, self._parts(", ".join(_SELECTED))
+        limited, found, parts = self.reader.dialect.limited, self.found, self.parts
         if has_sums:
             found = [*found, f"matching AS ({' UNION ALL '.join(parts)})", f"sums AS (SELECT {_SUMS} FROM matching)"]
             parts = ["SELECT * FROM matching"]
@@ -238,14 +266,14 @@ class _Matching:
         return self.reader.rows(self._statement(page, order, found, has_sums=has_sums), self._all_parameters)
 
     def all_rows(self, order: str) -> Iterator[Row]:
-        statement = self._statement(" UNION ALL ".join(self._parts(", ".join(_SELECTED))), order, self.found)
+        statement = self._statement(" UNION ALL ".join(self.parts), order, self.found)
         return chain.from_iterable(self.reader.batches(statement, self._all_parameters))
 
     def _statement(self, campaigns: str, order: str, found: Sequence[str], *, has_sums: bool = False) -> str:
         """Return the SELECT of campaigns with the tasks of their names, a row for each task."""
-        shown, joined = ", ".join(_SELECTED), ""
+        shown, joined = "c.*", ""
         if has_sums:
-            shown, joined = f"{shown}, total, {', '.join(f'all_{name}' for name in COUNTS)}", " CROSS JOIN sums"
+            shown, joined = "c.*, sums.*", " CROSS JOIN sums"
         if self.reader.has("campaigns"):
             shown += ", task_guid, task_team, task_status, subject, rcpt_list_names"
             joined += (
@@ -255,74 +283,23 @@ class _Matching:
             )
         return f"{common_tables(self.reader, *found)} SELECT {shown} FROM ({campaigns}) AS c{joined} ORDER BY {order}"
 
-    def newest(self) -> _Matching:
-        """Leave out what no page shows, by an index of the campaigns with statistics: few are sorted."""
-        if not self.reader.has("campaign_stats"):
-            return self
-        rows = self.reader.rows(
-            f"SELECT mail_send_date AS sent_at FROM {self.reader['campaign_stats'].spelled} "
-            "WHERE mail_send_date IS NOT NULL AND gone_at IS NULL ORDER BY mail_send_date DESC",
-            limit=1,
-            offset=MOST_PAGES * PAGE_SIZE - 1,
-        )
-        newest = replace(self, conditions=[*self.conditions], parameters=[*self.parameters])
-        if rows:
-            newest.where("sent_at >= ?", rows[0]["sent_at"])
-        return newest
-
     def sums(self) -> Row:
         """Read the number of campaigns, and the sums of their counts."""
-        matching = " UNION ALL ".join(self._parts(", ".join(COUNTS)))
-        statement = f"{common_tables(self.reader, *self.found)} SELECT {_SUMS} FROM ({matching}) AS a"
+        statement = (
+            f"{common_tables(self.reader, *self.found)} SELECT {_SUMS} FROM ({' UNION ALL '.join(self.parts)}) AS a"
+        )
         return self.reader.rows(statement, self._all_parameters)[0]
 
     @property
     def _all_parameters(self) -> Sequence[Any]:
-        return [*self.found_parameters, *self.parameters * len(parts(self.reader))]
-
-    def _parts(self, columns: str) -> Sequence[str]:
-        condition = f" WHERE {' AND '.join(self.conditions)}" if self.conditions else ""
-        return [
-            f"SELECT {columns} FROM ({part}) AS a{condition}"
-            for part in parts(self.reader, has_states=self.has_state and has_states(self.reader))
-        ]
+        return [*self.found_parameters, *self.parameters * len(self.parts)]
 
 
-def _matching(reader: Reader, wanted: Filter, zone: ZoneInfo) -> _Matching:
-    matching = _Matching(reader)
-    has_tasks = reader.has("campaigns")
-    if not has_tasks and (wanted.list_name or wanted.state in STATES):
-        matching.where("1 = 0")
-    if wanted.q:
-        pattern = f"%{_escaped(wanted.q.lower())}%"
-        of_name = "LOWER(mail_name) LIKE ? ESCAPE '!'"
-        if has_tasks:
-            of_subject = matching.of_tasks("LOWER(subject) LIKE ? ESCAPE '!'", pattern)
-            matching.where(f"({of_name} OR {of_subject})", pattern)
-        else:
-            matching.where(of_name, pattern)
-    if wanted.list_name and has_tasks:
-        # Databases write letters beyond ASCII as they are, or as JSON escapes them.
-        names = sorted({json.dumps(wanted.list_name, ensure_ascii=is_ascii) for is_ascii in (False, True)})
-        lists_as_text = reader["campaigns"].as_text("rcpt_list_names")
-        condition = " OR ".join(f"{lists_as_text} LIKE ? ESCAPE '!'" for _ in names)
-        matching.where(matching.of_tasks(condition, *(f"%{_escaped(name)}%" for name in names)))
-    if wanted.state in STATES:
-        status, when = STATES[wanted.state]
-        matching.has_state = True
-        matching.where("mail_status = ?", status)
-        if when:
-            matching.where(when, _time(reader, datetime.datetime.now(datetime.UTC)))
-    elif wanted.state == "sent":
-        matching.has_state = True
-        matching.where("COALESCE(mail_status, 2) NOT IN (-1, 1, 4)")
-    if wanted.first:
-        matching.where("sent_at >= ?", start_of_day(reader, wanted.first, zone))
-    if wanted.last:
-        matching.where("sent_at < ?", start_of_day(reader, wanted.last + datetime.timedelta(days=1), zone))
-    if wanted.account:
-        matching.where("mail_conn_id = ?", wanted.account)
-    return matching
+def _all_sums(reader: Reader) -> Row:
+    return _Matching(reader, Filter(), ZoneInfo("UTC")).sums()
+
+
+_kept_sums = kept_for(60)(_all_sums)
 
 
 def start_of_day(reader: Reader, day: datetime.date, zone: ZoneInfo) -> Any:
@@ -402,26 +379,23 @@ def _has_many(reader: Reader) -> bool:
     return reader.has("campaigns") and sum(int(row["total"]) for row in task_loads(reader)) > MANY
 
 
+@kept_for(60)
 def _known_alone(reader: Reader) -> str:
     """Return a condition that spares a look for the statistics of each task that was sent, where there are many.
 
     Of more than `MANY` tasks, those without statistics are as they were at most a minute ago, and looked up again.
     """
-
-    def read() -> str:
-        if not _has_many(reader):
-            return "1 = 1"
-        rows = reader.rows(
-            f"SELECT guid FROM {reader['campaigns'].spelled} AS c WHERE gone_at IS NULL AND mail_status = 2 "
-            f"AND {_without_stats(reader)} ORDER BY guid",
-            limit=MANY_ALONE + 1,
-        )
-        guids = [str(row["guid"]) for row in rows]
-        if len(guids) > MANY_ALONE or not all(_PLAIN.fullmatch(guid) for guid in guids):
-            return "1 = 1"
-        return f"guid IN ({', '.join(map(repr, guids))})" if guids else "1 = 0"
-
-    return _alone.get(reader.name("campaigns"), read)
+    if not _has_many(reader):
+        return "1 = 1"
+    rows = reader.rows(
+        f"SELECT guid FROM {reader['campaigns'].spelled} AS c WHERE gone_at IS NULL AND mail_status = 2 "
+        f"AND {_without_stats(reader)} ORDER BY guid",
+        limit=MANY_ALONE + 1,
+    )
+    guids = [str(row["guid"]) for row in rows]
+    if len(guids) > MANY_ALONE or not all(_PLAIN.fullmatch(guid) for guid in guids):
+        return "1 = 1"
+    return f"guid IN ({', '.join(map(repr, guids))})" if guids else "1 = 0"
 
 
 _PLAIN = re.compile(r"[A-Za-z0-9-]+", re.ASCII)
@@ -485,7 +459,7 @@ def _shown_row(row: Row, values: Sequence[Any], has_accounts: bool) -> Sequence[
 
 def titles(row: Row, task: Row | None) -> tuple[str, str]:
     """Return what a campaign is called, its subject, and its name; without a subject, the name alone."""
-    name, subject = str(row["mail_name"]), str(task["subject"] or "").strip() if task else ""
+    name, subject = str(row["mail_name"]), subject_of(task)
     return (subject, name) if subject else (name, "")
 
 
@@ -496,27 +470,24 @@ def titled(row: Row, title: str, note: str = "") -> Cell:
     return Cell(title, href=href, note=note, choice=choice_of(account, team, name))
 
 
+@kept_for(60)
 def task_loads(reader: Reader) -> Sequence[Row]:
     """Return the number of tasks of each account, and when they were loaded, as it was at most a minute ago."""
-    statement = (
+    return reader.rows(
         "SELECT mail_conn_id, MAX(observed_at) AS observed_at, COUNT(*) AS total "
         f"FROM {reader['campaigns'].spelled} GROUP BY mail_conn_id ORDER BY mail_conn_id"
     )
-    return _loads.get(reader.name("campaigns"), lambda: reader.rows(statement))
 
 
+@kept_for(600)
 def lists(reader: Reader) -> Sequence[str]:
     """Return the lists that campaigns were sent to, as they were at most ten minutes ago."""
     if not reader.has("campaigns"):
         return []
-
-    def read() -> Sequence[str]:
-        text = reader["campaigns"].as_text("rcpt_list_names")
-        statement = (
-            f"SELECT lists FROM (SELECT {text} AS lists, MAX(send_by_date_time) AS latest "
-            f"FROM {reader['campaigns'].spelled} WHERE gone_at IS NULL GROUP BY {text}) AS a ORDER BY latest DESC"
-        )
-        rows = reader.rows(statement, limit=SHOWN_LISTS)
-        return sorted({str(name) for row in rows for name in decoded(row["lists"]) or ()}, key=str.casefold)
-
-    return _lists.get(reader.name("campaigns"), read)
+    text = reader["campaigns"].as_text("rcpt_list_names")
+    statement = (
+        f"SELECT lists FROM (SELECT {text} AS lists, MAX(send_by_date_time) AS latest "
+        f"FROM {reader['campaigns'].spelled} WHERE gone_at IS NULL GROUP BY {text}) AS a ORDER BY latest DESC"
+    )
+    rows = reader.rows(statement, limit=SHOWN_LISTS)
+    return sorted({str(name) for row in rows for name in decoded(row["lists"]) or ()}, key=str.casefold)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from airflow_provider_mail.plugin.access import step_name, task_named
-from airflow_provider_mail.plugin.reader import Reader
-from airflow_provider_mail.plugin.render import Cell, Column, Grid, rate
-from airflow_provider_mail.warehouse.rows import decoded, moment
+from airflow_provider_mail.plugin.reader import Reader, Row
+from airflow_provider_mail.plugin.render import Cell, Column, Grid, label, rate
+from airflow_provider_mail.warehouse.rows import decoded
 
 SHOWN = 50
 
@@ -23,70 +22,82 @@ _BRAKE = re.compile(r"^max_\w+: ", re.ASCII)
 """The argument in front of what a brake says."""
 
 
+def _step(row: Row) -> Cell:
+    """Return the step of an import, as far as its name shows one."""
+    task = task_named(str(row["import_id"]))
+    return Cell(step_name(task), task=task) if task else Cell(row["import_id"])
+
+
+def _run(row: Row) -> str:
+    task = task_named(str(row["import_id"]))
+    return task[2] if task else ""
+
+
+_NAME = (Column("Import", value=_step), Column("Run", value=_run, is_below=True))
+
+_IMPORTS = (
+    *_NAME,
+    Column("State", value=label("state", "sandbox", "only checked")),
+    Column("People", "number", "rows_read"),
+    Column("Accepted", "number", "rows_accepted"),
+    Column("Rejected", "number", lambda row: Cell(row["rows_rejected"], href="#reasons" if row["reasons"] else "")),
+    Column("Lost", "percent", lambda row: rate(row["rows_read"] - row["rows_accepted"], row["rows_read"])),
+    Column("Ended", "time", "finished_at"),
+    Column("List", value="list_name"),
+    Column("Account", value="mail_conn_id"),
+)
+_REASONS = (
+    *_NAME,
+    Column("Field", value=lambda row: row["field"] or ALL_FIELDS),
+    Column("Reason", value="reason"),
+    Column("People", "number", "rows"),
+    Column("Ended", "time", "finished_at"),
+)
+
+
+_LOST = "One that was tried again counts once. Lost: the share of people whom the email service did not accept."
+_FIELDS = "A person with several invalid fields counts for each of them."
+_STOPPED = (
+    "one that was tried again counts once. Everybody: all people were imported, not only those who joined, changed or "
+    "left. Stopped: more people would have changed than is allowed, so nobody was imported or removed; the numbers are "
+    "what would have changed."
+)
+
+
 def imports(reader: Reader) -> tuple[Grid, Grid]:
     """Return the 50 latest imports, the latest first, and why rows of them were rejected, the most frequent first."""
     stored = reader.rows(
-        "SELECT import_id, mail_conn_id, list_name, state, rows_read, rows_accepted, rows_rejected, reasons, sandbox, "
-        f"finished_at FROM {reader['imports'].spelled} ORDER BY finished_at DESC, import_id",
+        f"SELECT * FROM {reader['imports'].spelled} ORDER BY finished_at DESC, import_id",
         limit=SHOWN,
     )
-    rows, reasons = list[Sequence[Any]](), list[Sequence[Any]]()
-    for row in stored:
-        why = decoded(row["reasons"]) or ()
-        name, read, accepted = _name(str(row["import_id"])), row["rows_read"], row["rows_accepted"]
-        rejected = Cell(row["rows_rejected"], href="#reasons" if why else "")
-        state = Cell(row["state"], state=str(row["state"]), note="only checked" if row["sandbox"] else "")
-        ended, list_name = moment(row["finished_at"]), row["list_name"] or ""
-        counts = read, accepted, rejected, rate(read - accepted, read)
-        rows.append((*name, state, *counts, ended, list_name, row["mail_conn_id"]))
-        reasons += [(*name, reason["field"] or ALL_FIELDS, reason["reason"], reason["rows"], ended) for reason in why]
-    columns = [
-        *_NAME, Column("State"), Column("People", "number"), Column("Accepted", "number"),
-        Column("Rejected", "number"), Column("Lost", "percent"), Column("Ended", "time"), Column("List"),
-        Column("Account"),
-    ]  # fmt: skip
-    why_columns = [
-        *_NAME, Column("Field"), Column("Reason"), Column("People", "number"), Column("Ended", "time"),
-    ]  # fmt: skip
-    return Grid("imports", "Imports", columns, rows), Grid("reasons", "Why people were rejected", why_columns, reasons)
-
-
-_NAME = (Column("Import"), Column("Run", is_below=True))
-
-
-def _name(import_id: str) -> tuple[Cell, str]:
-    """Return the step of an import with its run, as far as its name shows them."""
-    task = task_named(import_id)
-    return (Cell(step_name(task), task=task), task[2]) if task else (Cell(import_id), "")
-
-
-def audiences(reader: Reader) -> Grid:
-    """Return the audiences with the size of their last successful run: a run that failed has no size."""
-    columns = [
-        Column("Audience"), Column("Size", "number"), Column("Last success", "time"), Column("List"),
-        Column("Exclusion list"), Column("Account"),
-    ]  # fmt: skip
-    latest = reader.dialect.limited(
-        f"SELECT import_id, audience, {reader['audience_runs'].column('size')} AS size, finished_at, send_list_name, "
-        f"repel_list_name, mail_conn_id FROM {reader['audience_runs'].spelled} WHERE state = 'success' "
-        "ORDER BY finished_at DESC, import_id DESC",
-        LATEST_RUNS,
-        0,
+    rows = [{**row, "reasons": decoded(row["reasons"]) or ()} for row in stored]
+    reasons = [{**row, **reason} for row in rows for reason in row["reasons"]]
+    return (
+        Grid.of("imports", "Imports", _IMPORTS, rows, f"The latest {len(rows)} imports. {_LOST}"),
+        Grid.of("reasons", "Why people were rejected", _REASONS, reasons, _FIELDS),
     )
-    audiences = reader.rows(
-        "SELECT audience, size, finished_at, send_list_name, repel_list_name, mail_conn_id FROM (SELECT b.*, "
-        "ROW_NUMBER() OVER (PARTITION BY audience ORDER BY finished_at DESC, import_id DESC) AS place "
-        f"FROM ({latest}) AS b) AS a WHERE place = 1 ORDER BY finished_at DESC, audience",
-        limit=SHOWN,
-    )
-    rows = [
-        (
-            _audience(str(row["audience"])), row["size"], moment(row["finished_at"]), row["send_list_name"],
-            row["repel_list_name"] or "", row["mail_conn_id"],
-        )
-        for row in audiences
-    ]  # fmt: skip
-    return Grid("audiences", "Audiences", columns, rows)
+
+
+_AUDIENCES = (
+    Column("Audience", value=lambda row: _audience(str(row["audience"]))),
+    Column("Size", "number", "size"),
+    Column("Last success", "time", "finished_at"),
+    Column("List", value="send_list_name"),
+    Column("Exclusion list", value="repel_list_name"),
+    Column("Account", value="mail_conn_id"),
+)
+_RUNS = (
+    *_NAME,
+    Column("Reason", value=lambda row: _BRAKE.sub("", row["reason"] or ""), is_below=True),
+    Column("State", value=label("state", "everybody", "everybody")),
+    Column("Size", "number", lambda row: row["size"] if row["state"] == "success" else None),
+    Column("Joined", "number", "joined_count"),
+    Column("Changed", "number", "changed_count"),
+    Column("Left", "number", "left_count"),
+    Column("Left out", "number", "rows_suppressed"),
+    Column("Rejected", "number", "rows_rejected"),
+    Column("Ended", "time", "finished_at"),
+)
 
 
 def _audience(name: str) -> str:
@@ -95,27 +106,30 @@ def _audience(name: str) -> str:
     return f"{step} of {dag_id}" if slash else name
 
 
-def audience_runs(reader: Reader) -> Grid:
-    columns = [
-        *_NAME, Column("Reason", is_below=True), Column("State"), Column("Size", "number"),
-        Column("Joined", "number"), Column("Changed", "number"), Column("Left", "number"),
-        Column("Left out", "number"), Column("Rejected", "number"), Column("Ended", "time"),
-    ]  # fmt: skip
-    runs = reader.rows(
-        f"SELECT import_id, state, everybody, reason, {reader['audience_runs'].column('size')} AS size, joined_count, "
-        "changed_count, left_count, rows_suppressed, rows_rejected, finished_at "
-        f"FROM {reader['audience_runs'].spelled} "
-        "ORDER BY finished_at DESC, import_id",
+def sizes(reader: Reader) -> Sequence[Row]:
+    """Return the last successful run of each audience: a run that failed has no size."""
+    order = "ORDER BY finished_at DESC, import_id DESC"
+    successes = f"SELECT * FROM {reader['audience_runs'].spelled} WHERE state = 'success' {order}"
+    return reader.rows(
+        f"SELECT * FROM (SELECT b.*, ROW_NUMBER() OVER (PARTITION BY audience {order}) AS place "
+        f"FROM ({reader.dialect.limited(successes, LATEST_RUNS, 0)}) AS b) AS a WHERE place = 1 "
+        "ORDER BY finished_at DESC, audience",
         limit=SHOWN,
     )
-    rows = [
-        (
-            *_name(str(row["import_id"])), _BRAKE.sub("", row["reason"] or ""),
-            Cell(row["state"], state=row["state"], note="everybody" if row["everybody"] else ""),
-            row["size"] if row["state"] == "success" else None,
-            row["joined_count"], row["changed_count"], row["left_count"], row["rows_suppressed"], row["rows_rejected"],
-            moment(row["finished_at"]),
-        )
-        for row in runs
-    ]  # fmt: skip
-    return Grid("audience-runs", "Imports of audiences", columns, rows)
+
+
+def audiences(reader: Reader) -> tuple[Grid, Grid]:
+    """Return the audiences, and the latest 50 runs of them."""
+    runs = reader.rows(
+        f"SELECT * FROM {reader['audience_runs'].spelled} ORDER BY finished_at DESC, import_id", limit=SHOWN
+    )
+    return (
+        Grid.of("audiences", "Audiences", _AUDIENCES, sizes(reader)),
+        Grid.of(
+            "audience-runs",
+            "Imports of audiences",
+            _RUNS,
+            runs,
+            f"The latest {len(runs)} imports of audiences; {_STOPPED}",
+        ),
+    )

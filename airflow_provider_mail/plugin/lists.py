@@ -5,32 +5,28 @@ from __future__ import annotations
 import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import accumulate, groupby
 from operator import itemgetter
 from typing import Any
 
-from airflow_provider_mail.plugin.charts import trend
-from airflow_provider_mail.plugin.reader import Reader, Row, TtlCache
-from airflow_provider_mail.plugin.render import Cell, Column, Grid
+from airflow_provider_mail.plugin.reader import Reader, Row, kept_for
+from airflow_provider_mail.plugin.render import Column, Grid
 
 
 @dataclass(frozen=True)
 class ContactList:
-    """One list. Each month (``2026-03``) has the contacts until its end; those without a date count in all."""
+    """One list.
+
+    :param month: the last month (``2026-03``) in which contacts were created who are on it, and how many these are.
+    :param growth: its contacts at the end of each such month; those without a date count in all.
+    """
 
     account: str
     team: str
     name: str
     contacts: int
-    months: Sequence[tuple[str, int]]
-
-    @property
-    def last_month(self) -> tuple[str, int | None]:
-        if not self.months:
-            return "", None
-        month, count = self.months[-1]
-        without_date = self.contacts - count
-        return month, count - (self.months[-2][1] if len(self.months) > 1 else without_date)
+    month: tuple[str, int | None]
+    growth: Sequence[int]
 
 
 @dataclass(frozen=True)
@@ -41,15 +37,9 @@ class Lists:
     at: datetime.datetime
 
 
-_lists: TtlCache[Lists] = TtlCache()
-
-
-def get(reader: Reader) -> Lists:
+@kept_for(600)
+def counted(reader: Reader) -> Lists:
     """Return the lists, as they were at most ten minutes ago, since this reads the whole table."""
-    return _lists.get(reader.name("contacts"), lambda: _count(reader))
-
-
-def _count(reader: Reader) -> Lists:
     month = reader.dialect.month("create_date")
     # SQLite sorts the rows to group them, which is fastest if their first column differs most.
     rows = reader.rows(
@@ -64,30 +54,36 @@ def _count(reader: Reader) -> Lists:
 
 
 def _list(named: Sequence[Any], rows: Sequence[Row]) -> ContactList:
+    months = sorted((_month(row["created"]), int(row["contacts"])) for row in rows)
+    growth = list(accumulate(count for _, count in months))
+    created = [month for month, _ in months if month]
+    month = months[-1] if created else ("", None)
     account, team, name = map(str, named)
-    count = sum(int(row["contacts"]) for row in rows if row["created"] is None)
-    months = []
-    for month, contacts in sorted(
-        (_month(row["created"]), int(row["contacts"])) for row in rows if row["created"] is not None
-    ):
-        count += contacts
-        months.append((month, count))
-    return ContactList(account, team, name, count, months)
+    return ContactList(account, team, name, growth[-1], month, growth[len(growth) - len(created) :])
 
 
 def _month(created: Any) -> str:
-    text = str(created)
-    return text[:7] if "-" in text else f"{text[:4]}-{text[4:6]}"
+    """Return a month as ``2026-03``; empty for contacts without a date."""
+    text = str(created or "")
+    return text[:7] if "-" in text or not text else f"{text[:4]}-{text[4:6]}"
 
 
-def lists_table(counted: Lists) -> Grid:
-    columns = [
-        Column("List"), Column("Contacts", "number"), Column("New in the month", "number"), Column("Latest month"),
-        Column("Growth by month", "drawing"), Column("Account"), Column("Team"),
-    ]  # fmt: skip
-    rows = []
-    for entry in counted.entries:
-        month, added = entry.last_month
-        drawing = Cell(trend([count for _, count in entry.months]))
-        rows.append((entry.name, entry.contacts, added, month, drawing, entry.account, entry.team))
-    return Grid("lists", "Lists", columns, rows)
+_COLUMNS = (
+    Column("List", value="name"),
+    Column("Contacts", "number", "contacts"),
+    Column("New in the month", "number", lambda entry: entry.month[1]),
+    Column("Latest month", value=lambda entry: entry.month[0]),
+    Column("Growth by month", "drawing", "growth"),
+    Column("Account", value="account"),
+    Column("Team", value="team"),
+)
+
+
+GROWTH = (
+    "Growth counts the contacts that are on the list now, by the month in which they were created. Contacts that have "
+    "left it are not counted."
+)
+
+
+def lists_table(entries: Sequence[ContactList], note: str = "") -> Grid:
+    return Grid.of("lists", "Lists", _COLUMNS, entries, note)

@@ -7,9 +7,11 @@ import datetime
 import re
 import threading
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 from urllib.parse import quote
 
 from airflow_provider_mail._config import setting
@@ -23,7 +25,7 @@ from airflow_provider_mail.warehouse.database import (
 )
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.request import LOADS, LOADS_NAME
-from airflow_provider_mail.warehouse.table import Table, TableName
+from airflow_provider_mail.warehouse.table import Table
 from airflow_provider_mail.warehouse.tables.events import DEAD_LETTERS, EVENT_DIFFERENCES, EVENTS
 from airflow_provider_mail.warehouse.tables.imports import AUDIENCE_RUNS, IMPORTS
 from airflow_provider_mail.warehouse.tables.resources import CAMPAIGNS, CONTACTS
@@ -33,13 +35,14 @@ from airflow_provider_mail.warehouse.tables.stats import (
     TRANSACTIONAL_STATS,
     snapshots_name,
 )
-from airflow_provider_mail.warehouse.time_limit import Threads, aread, current_reading
+from airflow_provider_mail.warehouse.time_limit import Threads
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
 Row = Mapping[str, Any]
 T = TypeVar("T")
+Argument = TypeVar("Argument")
 
 TABLES: Mapping[str, Table] = {
     "campaign_stats": CAMPAIGN_STATS,
@@ -55,17 +58,8 @@ TABLES: Mapping[str, Table] = {
     "loads": LOADS,
 }
 
-KNOWN_SECONDS = 60.0
-"""For how long a table that was found counts as existing."""
-
-MISSING_SECONDS = 2.0
-"""For how long a table that was not found counts as missing: for the parts of one page, which ask in turn."""
-
 BESIDE = ("snapshots", "loads")
 """Tables that are in the schema of the campaign statistics, unless their names have a schema."""
-
-_found: dict[str, tuple[float, TableName | None]] = {}
-"""Until when a table counts as existing with its schema, or as missing."""
 
 
 class Reader:
@@ -75,25 +69,19 @@ class Reader:
     """
 
     def __init__(self, hook: DbApiHook, names: Mapping[str, str]) -> None:
-        self._hook = hook
-        self._names = names
-        self._tables = {what: StoredTable(hook, TABLES[what], name) for what, name in names.items() if name}
+        self.hook = hook
+        self.names = names
         self.dialect = dialect_of(hook)
         self._opened = ExitStack()
         self._connection: Any = None
-        self._reading = current_reading()
-        self._keeps_open = False
+        self._thread = 0
 
     def __enter__(self) -> Self:
-        self._keeps_open = self.dialect.reusable
+        self._thread = threading.get_ident() if self.dialect.reusable else 0
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._keeps_open = False
-        self._close()
-
-    def _close(self) -> None:
-        self._connection = None
+        self._thread, self._connection = 0, None
         self._opened.close()
 
     @classmethod
@@ -108,32 +96,15 @@ class Reader:
         names |= {"imports": setting("imports_table"), "loads": LOADS_NAME}
         return cls(configured_hook("page_conn_id", setting("page_conn_id")), names)
 
-    def name(self, what: str) -> str:
-        """Return the name of a table as the settings have it."""
-        return self._names[what]
-
     def has(self, what: str) -> bool:
         """Return whether a table exists with its key, and with the time since which a row is gone if it has one.
 
         :raises WarehouseError: the database cannot be read.
         """
-        if what not in self._tables:
-            return False
-        name, declared = self._names[what], TABLES[what]
-        until, located = _found.get(name, (float("-inf"), None))
-        if time.monotonic() >= until:
-            with self._errors():
-                located = self["campaign_stats"].beside(name) if what in BESIDE else TableName.parse(name)
-                columns = StoredTable(self._hook, declared, located).existing_columns()
-            if not columns >= {*declared.key, *filter(None, [declared.gone])}:
-                located = None
-            _found[name] = time.monotonic() + (KNOWN_SECONDS if located else MISSING_SECONDS), located
-        if located:
-            self._tables[what] = StoredTable(self._hook, declared, located)
-        return bool(located)
+        return what in _tables(self)
 
     def __getitem__(self, what: str) -> StoredTable:
-        return self._tables[what]
+        return _tables(self)[what]
 
     def rows(self, sql: str, parameters: Sequence[Any] = (), *, limit: int = 0, offset: int = 0) -> list[Row]:
         """Run one SELECT with question marks for its parameters; return its rows by the names of the columns.
@@ -148,36 +119,34 @@ class Reader:
 
         :param is_short: whether no other statement runs until all rows are read.
         """
-        statement = sql.replace("?", self._hook.placeholder)
-        with self._errors():
+        statement = sql.replace("?", self.hook.placeholder)
+        with self.errors():
             connection = self._kept() if is_short else None
-            with stream_rows(self._hook, statement, list(parameters), connection=connection) as (names, batches):
+            with stream_rows(self.hook, statement, list(parameters), connection=connection) as (names, batches):
                 lower = [name.lower() for name in names]
                 for batch in batches:
                     yield [dict(zip(lower, row, strict=True)) for row in batch]
 
     def _kept(self) -> Any:
         """Return the connection of the request; ``None`` if the statement needs one of its own, as in other threads."""
-        if not self._keeps_open or current_reading() is not self._reading:
+        if threading.get_ident() != self._thread:
             return None
         if self._connection is None:
-            self._connection = self._opened.enter_context(connected(self._hook))
+            self._connection = self._opened.enter_context(connected(self.hook))
         else:
             self._connection.rollback()  # the next statement needs a transaction of its own, with a limit of its own
         return self._connection
 
     @contextmanager
-    def _errors(self) -> Iterator[None]:
+    def errors(self) -> Iterator[None]:
         """Add the address of the database to its errors, without the user; then look up the tables again."""
         try:
             yield
             return
         except WarehouseError as error:
             message = str(error)
-        if current_reading() is self._reading:  # after an error, Postgres runs no statement in the transaction
-            self._close()
-        _found.clear()  # a table may have been dropped
-        raise WarehouseError(public_message(message, self._hook))
+        forget()  # a table may have been dropped
+        raise WarehouseError(public_message(message, self.hook))
 
     def accounts(self, what: str) -> Sequence[str]:
         """Return the accounts of a table whose key begins with them: one step in its index each, not all rows."""
@@ -187,16 +156,16 @@ class Reader:
             found.append(str(next_one))
         return found
 
-    def since(self, what: str, column: str, time: datetime.date, condition: str = "") -> tuple[int, Any]:
-        """Return how many rows of a table have a time since then, and the earliest; none without the table."""
+    def since(self, what: str, column: str, first: datetime.date, condition: str, sums: str) -> Mapping[str, Any]:
+        """Return sums of the rows of a table that have a time since then; without the table, each is ``None``."""
         if not self.has(what):
-            return 0, None
+            return defaultdict(lambda: None)
         table = self[what]
         (row,) = self.rows(
-            f"SELECT COUNT(*) AS total, MIN({column}) AS earliest FROM {table.spelled} WHERE {column} >= ?{condition}",
-            [table.parameter(column, time)],
+            f"SELECT {sums} FROM {table.spelled} WHERE {column} >= ? AND {condition}",
+            [table.parameter(column, first)],
         )
-        return int(row["total"]), row["earliest"]
+        return row
 
 
 def public_message(message: str, hook: DbApiHook) -> str:
@@ -211,10 +180,6 @@ def public_message(message: str, hook: DbApiHook) -> str:
         message = re.sub(rf"(?<!\w)(?:{words})(?!\w)", "***", message)
     at = address(hook)
     return f"{message} ({at})" if at else message
-
-
-def day(value: Any) -> datetime.date:
-    return value if type(value) is datetime.date else datetime.date.fromisoformat(str(value)[:10])
 
 
 PLACES = 4
@@ -238,28 +203,16 @@ class Places:
         self._free = asyncio.Semaphore(PLACES)
         self._threads = Threads(MAX_THREADS)
 
-    async def read(self, function: Callable[[], T]) -> T:
-        """Run a function that reads the database in a thread; return its result or raise its error.
-
-        When the caller is cancelled, its place becomes free.
-
-        :raises NoAnswer: there is no result within `SECONDS`.
-        """
-        try:
-            async with asyncio.timeout(SECONDS), self._free:
-                return await aread(self._threads.start(function, SECONDS))
-        except TimeoutError:
-            raise self._no_answer() from None
-
-    async def stream(self, pieces: Callable[[], Iterator[str]]) -> AsyncGenerator[str, None]:
+    async def stream(self, pieces: Callable[[], Iterator[T]]) -> AsyncGenerator[T, None]:
         """Run a generator that reads the database in a thread, two pieces ahead of who takes them.
 
         When the caller goes away, its place becomes free, and the generator ends.
 
-        :raises NoAnswer: the next piece does not come within `SECONDS`.
+        :raises NoAnswer: the first piece does not come within `SECONDS`, or another one does not after that before it.
         """
         loop, room, is_left = asyncio.get_running_loop(), threading.Semaphore(2), threading.Event()
-        ready: asyncio.Queue[str | None] = asyncio.Queue()
+        ready: asyncio.Queue[T | None] = asyncio.Queue()
+        end = loop.time() + SECONDS
 
         def produce() -> None:
             try:
@@ -272,70 +225,73 @@ class Places:
                 with suppress(RuntimeError):  # the loop has ended
                     loop.call_soon_threadsafe(ready.put_nowait, None)
 
-        async def within_limit(wanted: Awaitable[T]) -> T:
-            try:
-                return await asyncio.wait_for(wanted, SECONDS)
-            except TimeoutError:
-                raise self._no_answer() from None
-
-        await within_limit(self._free.acquire())
         try:
-            reading = self._threads.start(produce, SECONDS)
+            async with asyncio.timeout_at(end):
+                await self._free.acquire()
             try:
-                while (piece := await within_limit(ready.get())) is not None:
-                    yield piece
+                reading = self._threads.start(produce, SECONDS)
+                try:
+                    while (piece := await asyncio.wait_for(ready.get(), end - loop.time())) is not None:
+                        yield piece
+                        room.release()
+                        end = loop.time() + SECONDS
+                    await asyncio.wrap_future(reading.result)
+                finally:
+                    is_left.set()
                     room.release()
-                await asyncio.wrap_future(reading.result)
+                    reading.end()
             finally:
-                is_left.set()
-                room.release()
-                reading.end()
-        finally:
-            self._free.release()
-
-    def _no_answer(self) -> NoAnswer:
-        address = next((f" ({started.address})" for started in self._threads.readings if started.address), "")
-        return NoAnswer(f"the database did not answer within {SECONDS:g} seconds{address}")
+                self._free.release()
+        except TimeoutError:
+            address = next((f" ({started.address})" for started in self._threads.readings if started.address), "")
+            raise NoAnswer(f"the database did not answer within {SECONDS:g} seconds{address}") from None
 
 
 places = Places()
 
 
-KEEP_SECONDS = 600.0
-"""For how long the result of a statement that reads a whole large table is kept."""
+_kept: dict[Hashable, tuple[float, Any]] = {}
+"""Until when the results of functions are kept, in each process of the API server."""
 
 
-class TtlCache(Generic[T]):
-    """The results of a function for some time, in each process of the API server.
+def kept_for(seconds: float) -> Callable[[Callable[[Argument], T]], Callable[[Argument], T]]:
+    """Keep the results of a function for some time: of one that reads a whole large table, or asks another service.
 
-    :param seconds: for how long; by default ten minutes.
+    The function has one argument: a `Reader`, since the tables are those of the settings, or a text that no visitor
+    chooses.
     """
 
-    def __init__(self, seconds: float = KEEP_SECONDS) -> None:
-        self._seconds = seconds
-        self._results: dict[Hashable, tuple[float, T]] = {}
-        # A request that comes while a result is being computed waits for it.
-        self._lock = threading.Lock()
+    def keep(function: Callable[[Argument], T]) -> Callable[[Argument], T]:
+        @wraps(function)
+        def kept(argument: Argument) -> T:
+            key = function, None if isinstance(argument, Reader) else argument
+            until, result = _kept.get(key, (float("-inf"), None))
+            if time.monotonic() >= until:
+                result = function(argument)
+                _kept[key] = time.monotonic() + seconds, result
+            return cast("T", result)
 
-    def get(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """Return a result; compute it if it is not known or too old.
+        return kept
 
-        :param key: what the result depends on. No visitor chooses it, so there are few.
-        :raises TimeoutError: another thread computes for too long.
-        """
-        # Not longer than reading takes at most: the thread that computes may hang.
-        if not self._lock.acquire(timeout=SECONDS):
-            raise TimeoutError
-        try:
-            cached = self._results.get(key)
-            if cached is not None and time.monotonic() - cached[0] < self._seconds:
-                return cached[1]
-            result = compute()
-            self._results[key] = time.monotonic(), result
-            return result
-        finally:
-            self._lock.release()
+    return keep
 
-    def clear(self) -> None:
-        with self._lock:
-            self._results.clear()
+
+def forget() -> None:
+    """Forget all that is kept, also which tables there are."""
+    _kept.clear()
+
+
+@kept_for(10)
+def _tables(reader: Reader) -> Mapping[str, StoredTable]:
+    """Return the tables that exist with their keys, as they were at most ten seconds ago."""
+    tables: dict[str, StoredTable] = {}
+    with reader.errors(), connected(reader.hook) as connection:
+        for what, name in reader.names.items():
+            if name:
+                table = StoredTable(reader.hook, TABLES[what], name)
+                if what in BESIDE:
+                    first = StoredTable(reader.hook, CAMPAIGN_STATS, reader.names["campaign_stats"])
+                    table = StoredTable(reader.hook, TABLES[what], first.beside(name, connection))
+                if table.existing_columns(connection) >= {*TABLES[what].key, *filter(None, [TABLES[what].gone])}:
+                    tables[what] = table
+    return tables

@@ -7,9 +7,10 @@ import csv
 import datetime
 import hashlib
 import io
+import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -20,11 +21,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
 from markupsafe import Markup
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.requests import Request
-from starlette.responses import HTMLResponse
 
 from airflow_provider_mail._config import documentation_url
 from airflow_provider_mail.hold import RELEASE, Holds, stored_holds
-from airflow_provider_mail.plugin import PAGE_PREFIX, base_path, charts
+from airflow_provider_mail.plugin import PAGE_PREFIX, base_path
+from airflow_provider_mail.warehouse.rows import moment
 
 Task: TypeAlias = tuple[str, str, str, int]
 """DAG, task, run, and map index or -1."""
@@ -43,6 +44,8 @@ class Column:
     """A column.
 
     :param kind: how its values are shown; a drawing repeats another column and is not in the CSV.
+    :param value: the key or the attribute of a row that has its value, or a function of the row; not needed where rows
+        are the values themselves.
     :param is_below: whether the page shows it below the name of the row; the CSV has it as a column.
     :param sort: the address of the page sorted by this column; empty if it is not sorted by it.
     :param sorted: the direction in which the rows are sorted by it; empty if they are not.
@@ -50,9 +53,25 @@ class Column:
 
     label: str
     kind: Kind = "text"
+    value: str | Callable[[Any], Any] = ""
     is_below: bool = False
     sort: str = ""
     sorted: Literal["", "ascending", "descending"] = ""
+
+    def of(self, row: Any) -> Any:
+        """Return its value of a row, as the page and the CSV need it."""
+        if callable(self.value):
+            value = self.value(row)
+        else:
+            value = row[self.value] if isinstance(row, Mapping) else getattr(row, self.value)
+        if self.kind == "time":
+            return moment(value)
+        return day(value) if self.kind == "day" and not isinstance(value, Cell) else value
+
+
+def day(value: Any) -> datetime.date:
+    """Return a day of a table; some databases have no type for days."""
+    return value if type(value) is datetime.date else datetime.date.fromisoformat(str(value)[:10])
 
 
 @dataclass(frozen=True)
@@ -76,6 +95,16 @@ class Cell:
     task: Task | None = None
 
 
+def label(name: str, noted: str, note: str) -> Callable[[Mapping[str, Any]], Cell]:
+    """Return what shows the value of a column as a colored label, with a note if another column is true."""
+    return lambda row: Cell(row[name], state=str(row[name]), note=note if row[noted] else "")
+
+
+def ratio(count: str, whole: str) -> Callable[[Mapping[str, Any]], float | None]:
+    """Return what computes a column in percent of another one."""
+    return lambda row: rate(row[count], row[whole])
+
+
 @dataclass(frozen=True)
 class Grid:
     """A table.
@@ -84,6 +113,7 @@ class Grid:
     :param caption: what it is called; screen readers say it.
     :param rows: the values of each row, plain or as `Cell`; the first one is the row's name.
     :param total: a last row, shown only.
+    :param note: what its words mean, shown below it.
     :param all_rows: reads the rows of the CSV, where the page shows a part of them.
     """
 
@@ -92,7 +122,13 @@ class Grid:
     columns: Sequence[Column]
     rows: Sequence[Sequence[Any]]
     total: Sequence[Any] = ()
+    note: str = ""
     all_rows: Callable[[], Iterable[Sequence[Any]]] | None = None
+
+    @classmethod
+    def of(cls, name: str, caption: str, columns: Sequence[Column], rows: Iterable[Any], note: str = "") -> Grid:
+        """Return the table of rows of which the columns know their values."""
+        return cls(name, caption, columns, [[column.of(row) for column in columns] for row in rows], note=note)
 
     def cells(self, row: Sequence[Any]) -> list[tuple[Column, Cell]]:
         return [
@@ -151,8 +187,7 @@ def rate(count: Any, whole: Any) -> float | None:
 
 
 _HERE = Path(__file__).parent
-STATIC = {path.name: path.read_text() for path in sorted((_HERE / "static").iterdir())}
-"""The files of the page: name and text."""
+STYLE, SCRIPT = ((_HERE / "static" / name).read_text() for name in ("page.css", "page.js"))
 
 OTHER_TEAMS = (
     "This Airflow has several teams, and this page shows the mail of all of them. Only users who belong to every team "
@@ -176,21 +211,21 @@ LOGIN = {
 TITLES = {400: "Not possible", 401: "Not logged in", 403: "No permission", 404: "Not found", 503: "No numbers now"}
 
 
-def _digest(name: str) -> str:
-    return base64.b64encode(hashlib.sha256(STATIC[name].encode()).digest()).decode()
+def _digest(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 HEADERS = {
     "Cache-Control": "no-store",
-    # The page of an error has style and script in itself: their files are for users who are logged in.
+    # Each page has style and script in itself: also that of an error, for users who are not logged in.
     "Content-Security-Policy": "default-src 'none'; "
-    f"script-src 'self' 'sha256-{_digest('page.js')}'; style-src 'self' 'sha256-{_digest('page.css')}'; "
-    "img-src 'self' data:; form-action 'self'; base-uri 'none'; frame-ancestors 'self'",
+    f"script-src 'sha256-{_digest(SCRIPT)}'; style-src 'sha256-{_digest(STYLE)}'; "
+    "img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'self'",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
 }
-"""Headers of every response: only the files of the page are loaded, and only Airflow may show it in a frame."""
+"""Headers of every response: nothing is loaded, and only Airflow may show the page in a frame."""
 
 
 def zone_of(request: Request) -> ZoneInfo:
@@ -202,31 +237,46 @@ def zone_of(request: Request) -> ZoneInfo:
         return ZoneInfo("UTC")
 
 
-def _number(value: Any) -> str:
-    return _NOTHING if value is None else f"{int(value):,}"
-
-
-def _percent(value: Any) -> str:
-    return _NOTHING if value is None else f"{float(value):.1f} %"
-
-
 @pass_context
-def _time(context: Any, value: datetime.datetime | None) -> Markup:
+def shown(context: Any, value: Any, kind: str) -> Any:
+    """Return a value as a page shows it.
+
+    :param kind: that of its column.
+    """
     if value is None:
-        return Markup(_NOTHING)
-    shown = local(value, context["zone"])
-    return Markup('<time datetime="{}">{}</time>').format(
-        shown.isoformat(timespec="seconds"), f"{shown:%Y-%m-%d %H:%M}"
-    )
-
-
-@pass_context
-def _shown(context: Any, value: Any, kind: str) -> Any:
+        return _NOTHING if kind in ("number", "percent", "time") else ""
+    if kind == "number":
+        return f"{int(value):,}"
+    if kind == "percent":
+        return f"{float(value):.1f} %"
     if kind == "time":
-        return _time(context, value)
-    if kind in ("number", "percent"):
-        return _number(value) if kind == "number" else _percent(value)
-    return "" if value is None else value
+        time = local(value, context["zone"])
+        return Markup('<time datetime="{}">{:%Y-%m-%d %H:%M}</time>').format(time.isoformat(timespec="seconds"), time)
+    return value
+
+
+def plural(text: str, count: Any) -> str:
+    """Return a text with a number ``{n}``, and the endings of its noun ``{s}`` and of its verb ``{v}``."""
+    is_one = int(count) == 1
+    return text.format(n=f"{int(count):,}", s="" if is_one else "s", v="s" if is_one else "")
+
+
+def ceiling(value: float) -> float:
+    """Return the round number at which the axis of a chart ends."""
+    if value <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(value))
+    rounded = (step * power for step in (1, 1.5, 2, 3, 4, 5, 6, 8, 10))
+    # A value that is one of these numbers is its own ceiling, although floating point may put it a little above.
+    return next(number for number in rounded if number >= value * (1 - 1e-9))
+
+
+def short(value: float) -> str:
+    """Return a number in few characters: 1.5 k for 1,500."""
+    for size, letter in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if value >= size:
+            return f"{value / size:.3g}{letter}"
+    return f"{value:.3g}"
 
 
 def _holds() -> Holds | None:
@@ -292,36 +342,34 @@ _environment = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_environment.filters |= {"number": _number, "percent": _percent, "time": _time, "shown": _shown}
+_environment.filters["shown"] = shown
 _environment.globals |= {
     "address": address,
     "csv_address": _csv_address,
-    "charts": charts,
+    "plural": plural,
+    "ceiling": ceiling,
+    "short": short,
     "holds": _holds,
     "nothing": _NOTHING,
     "release": RELEASE,
     "documentation": documentation_url(),
     "variables": lambda: f"{base_path()}/variables",
-    "style": Markup(STATIC["page.css"]),
-    "script": Markup(STATIC["page.js"]),
-    "version": hashlib.sha256("".join(STATIC.values()).encode()).hexdigest()[:12],
+    "style": Markup(STYLE),
+    "script": Markup(SCRIPT),
 }
 
 
-def page(template: str, request: Request, *, status: int = 200, **values: Any) -> HTMLResponse:
-    zone = zone_of(request)
-    return HTMLResponse(_environment.get_template(template).render(**values, zone=zone, request=request), status)
+def page(template: str, request: Request, **values: Any) -> str:
+    return _environment.get_template(template).render(**values, zone=zone_of(request), request=request)
 
 
-def error(status: int, message: str, request: Request, *, detail: str = "") -> HTMLResponse:
+def error(status: int, message: str, request: Request, *, detail: str = "") -> str:
     """Render an error, with what engineers need to know about it."""
-    login_helps = status in LOGIN and message != OTHER_TEAMS
-    login, message = "", LOGIN[status] if login_helps else message
-    if login_helps:
+    login = ""
+    if status in LOGIN and message != OTHER_TEAMS:
+        message = LOGIN[status]
         path = request.scope["path"].removeprefix(request.scope.get("root_path", "")).lstrip("/")
         here = f"{base_path()}{PAGE_PREFIX}/{path}{'?' if request.url.query else ''}{request.url.query}"
         login = f"{base_path()}/api/v2/auth/login?{urlencode({'next': here})}"
-    title = TITLES.get(status, "Not possible")
-    return page(
-        "error.html", request, status=status, title=title, message=message, detail=detail, login=login, code=status
-    )
+    values = {"title": TITLES.get(status, "Not possible"), "message": message, "detail": detail, "login": login}
+    return page("error.html", request, **values, code=status)

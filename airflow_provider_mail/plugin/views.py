@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import TYPE_CHECKING
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail._config import ReceiverSettings, configured_inbox
 from airflow_provider_mail.api._core.fields import without_addresses
@@ -15,8 +16,8 @@ from airflow_provider_mail.api.errors import MailConfigError
 from airflow_provider_mail.api.events import EventCode
 from airflow_provider_mail.plugin import campaigns
 from airflow_provider_mail.plugin.access import step_name
-from airflow_provider_mail.plugin.reader import Reader, Row, TtlCache, day, public_message
-from airflow_provider_mail.plugin.render import Cell, Column, Grid, Task, rate
+from airflow_provider_mail.plugin.reader import Reader, Row, kept_for, public_message
+from airflow_provider_mail.plugin.render import Cell, Column, Grid, Task, day, ratio
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.rows import moment
 from airflow_provider_mail.webhook.health import ReceiverStatus, receiver_status
@@ -59,108 +60,109 @@ class Loaded:
 _CONTACTS = "Contacts"
 """The title of a table whose parts are lists, which may be named as days are."""
 
+_TITLES = {
+    "campaign_stats": "Results of campaigns",
+    "campaigns": "Campaigns and their schedule",
+    "contacts": _CONTACTS,
+    "transactional_stats": "Results of transactional mail",
+}
+
 
 def loads(reader: Reader) -> Sequence[Loaded]:
     loads: list[Loaded] = []
     if reader.has("loads"):
-        rows = reader.rows(
-            "SELECT table_name, mail_conn_id, part, observed_at, dag_id, task_id, run_id, map_index "
-            f"FROM {reader['loads'].spelled} ORDER BY table_name, mail_conn_id, part"
-        )
-        for (table, account), group in groupby(rows, lambda row: (str(row["table_name"]), str(row["mail_conn_id"]))):
-            title = _title(reader, table)
+        titles = {reader.names[what].rpartition(".")[2]: title for what, title in _TITLES.items()}
+        rows = reader.rows(f"SELECT * FROM {reader['loads'].spelled} ORDER BY table_name, mail_conn_id, part")
+        for (table, account), group in groupby(rows, itemgetter("table_name", "mail_conn_id")):
+            title = titles.get(table.rpartition(".")[2], table)
             days, lists = list[Row](), list[Row]()
             for row in group:
                 (days if title != _CONTACTS and _DAY.fullmatch(row["part"]) else lists).append(row)
             if days:
                 loads.append(_by_days(title, account, days))
-            loads += [Loaded(title, account, row["part"], _time(row), _task(row)) for row in lists]
+            loads += [_loaded(title, row) for row in lists]
     if reader.has("campaigns"):
         # These loads are not recorded: the newest row counts.
-        title = _title(reader, reader.name("campaigns"))
-        loads += [Loaded(title, str(row["mail_conn_id"]), "", _time(row)) for row in campaigns.task_loads(reader)]
+        loads += [_loaded(_TITLES["campaigns"], row) for row in campaigns.task_loads(reader)]
     return loads
 
 
-def _title(reader: Reader, table: str) -> str:
-    for key, words in (
-        ("campaign_stats", "Results of campaigns"), ("campaigns", "Campaigns and their schedule"),
-        ("contacts", _CONTACTS), ("transactional_stats", "Results of transactional mail"),
-    ):  # fmt: skip
-        if reader.name(key).rpartition(".")[2] == table.rpartition(".")[2]:
-            return words
-    return table
+def _loaded(title: str, row: Row) -> Loaded:
+    time, task = moment(row["observed_at"]), None
+    assert time is not None
+    if row.get("dag_id") and row["task_id"] and row["run_id"]:
+        task = row["dag_id"], row["task_id"], row["run_id"], -1 if row["map_index"] is None else int(row["map_index"])
+    return Loaded(title, row["mail_conn_id"], row.get("part", ""), time, task)
 
 
 def _by_days(title: str, account: str, rows: Sequence[Row]) -> Loaded:
-    latest = max(rows, key=lambda row: row["observed_at"])
+    latest = max(rows, key=itemgetter("observed_at"))
     days = {datetime.date.fromisoformat(row["part"]) for row in rows}
     first, last = min(days), max(days)
     calendar = (first + datetime.timedelta(number) for number in range((last - first).days))
-    loaded = Loaded(title, account, "", _time(latest), _task(latest), [day for day in calendar if day not in days])
+    loaded = replace(_loaded(title, latest), list_name="", missing=[day for day in calendar if day not in days])
     yesterday = datetime.datetime.now(datetime.UTC).date() - datetime.timedelta(days=1)
     return replace(loaded, behind=max(0, (yesterday - last).days) if loaded.old_since else 0)
 
 
-def _time(row: Row) -> datetime.datetime:
-    time = moment(row["observed_at"])
-    assert time is not None
-    return time
+def _missing(loaded: Loaded) -> Cell | None:
+    return None if loaded.missing is None else Cell(len(loaded.missing), state="missing" if loaded.missing else "")
 
 
-def _task(row: Row) -> Task | None:
-    if not (row["dag_id"] and row["task_id"] and row["run_id"]):
-        return None
-    index = -1 if row["map_index"] is None else int(row["map_index"])
-    return str(row["dag_id"]), str(row["task_id"]), str(row["run_id"]), index
+_LOADS = (
+    Column("Numbers", value="title"),
+    Column("List", value="list_name", is_below=True),
+    Column("Account", value="account"),
+    Column("State", value=lambda it: Cell("old", state="old") if it.old_since else Cell("fresh", state="whole")),
+    Column("Last update", "time", "at"),
+    Column("Old since", "time", "old_since"),
+    Column("Days missing", "number", _missing),
+    Column("Days behind", "number", lambda it: Cell(it.behind, state="old" if it.behind else "")),
+    Column("Updated by", value=lambda it: Cell(step_name(it.task) if it.task else "", task=it.task)),
+)
 
 
 def loads_table(loads: Sequence[Loaded]) -> Grid:
-    columns = [
-        Column("Numbers"), Column("List", is_below=True), Column("Account"), Column("State"),
-        Column("Last update", "time"), Column("Old since", "time"), Column("Days missing", "number"),
-        Column("Days behind", "number"), Column("Updated by"),
-    ]  # fmt: skip
-    rows = [
-        (
-            loaded.title, loaded.list_name, loaded.account,
-            Cell("old", state="old") if loaded.old_since else Cell("fresh", state="whole"), loaded.at, loaded.old_since,
-            None if loaded.missing is None else Cell(len(loaded.missing), state="missing" if loaded.missing else ""),
-            Cell(loaded.behind, state="old" if loaded.behind else ""),
-            Cell(step_name(loaded.task) if loaded.task else "", task=loaded.task),
-        )
-        for loaded in loads
-    ]  # fmt: skip
-    return Grid("loads", "How old the numbers are", columns, rows)
+    return Grid.of("loads", "How old the numbers are", _LOADS, loads, _FRESHNESS)
+
+
+SHOWN_DAYS = 400
+
+_FRESHNESS = (
+    "Airflow copies the numbers from the email service. Two days later they count as old. Missing days lie between the "
+    "first and the last day with numbers; the days behind follow the last one, up to yesterday."
+)
+_AGAIN = (
+    "For your engineers: load these days again, with one day before and after them, since only days that were read "
+    "completely count."
+)
 
 
 def missing_days_table(loads: Sequence[Loaded]) -> Grid:
+    columns = [Column("Day", "day"), Column("Numbers"), Column("Account")]
     rows = [(day, loaded.title, loaded.account) for loaded in loads for day in reversed(loaded.missing or ())]
-    return Grid("missing-days", "Missing days", [Column("Day", "day"), Column("Numbers"), Column("Account")], rows)
+    return Grid("missing-days", "Missing days", columns, rows[:SHOWN_DAYS], note=_AGAIN, all_rows=lambda: rows)
 
 
 TRANSACTIONAL_DAYS = 90
 _COUNTS = ("sent_count", "open_count", "click_count", "bounce_count", "unsent_count", "unsubscribe_count")
+_TRANSACTIONAL = (
+    Column("Day", "day", lambda row: Cell(row["stats_date"], note="missing" if row["sent_count"] is None else "")),
+    Column("Sent", "number", "sent_count"),
+    Column("Opened", "percent", ratio("open_count", "sent_count")),
+    Column("Clicked", "percent", ratio("click_count", "sent_count")),
+    Column("Click to open", "percent", ratio("click_count", "open_count")),
+    Column("Bounced, soft", "number", "bounce_count"),
+    Column("Not sent", "number", "unsent_count"),
+    Column("Unsubscribed", "number", "unsubscribe_count"),
+)
 
 
-@dataclass(frozen=True)
-class Transactional:
-    """The days of one account, the latest first.
+def transactional(reader: Reader, account: str) -> Sequence[Row]:
+    """Return the 90 days up to the last one in the table, the latest first.
 
-    :param days: each day with its counts, those of all teams; ``None`` for a day that is not in the table.
+    :return: the counts of each day, those of all teams; ``None`` for a day that is not in the table.
     """
-
-    accounts: Sequence[str]
-    account: str
-    days: Sequence[tuple[datetime.date, Mapping[str, int] | None]]
-
-
-def transactional(reader: Reader, account: str) -> Transactional:
-    """Return the 90 days up to the last one in the table; of the first account if the given one has no rows."""
-    accounts = reader.accounts("transactional_stats")
-    if not accounts:
-        return Transactional([], "", [])
-    account = account if account in accounts else accounts[0]
     stored = reader.rows(
         f"SELECT stats_date, {', '.join(f'SUM({name}) AS {name}' for name in _COUNTS)} "
         f"FROM {reader['transactional_stats'].spelled} WHERE mail_conn_id = ? "
@@ -169,25 +171,14 @@ def transactional(reader: Reader, account: str) -> Transactional:
         limit=TRANSACTIONAL_DAYS,
     )
     rows = {day(row["stats_date"]): {name: int(row[name]) for name in _COUNTS} for row in stored}
-    count = min((max(rows) - min(rows)).days + 1, TRANSACTIONAL_DAYS)
+    count = min((max(rows) - min(rows)).days + 1, TRANSACTIONAL_DAYS) if rows else 0
     days = [max(rows) - datetime.timedelta(days=number) for number in range(count)]
-    return Transactional(accounts, account, [(date, rows.get(date)) for date in days])
+    return [{**rows.get(date, dict.fromkeys(_COUNTS)), "stats_date": date} for date in days]
 
 
-def transactional_table(statistics: Transactional) -> Grid:
-    columns = [
-        Column("Day", "day"), Column("Sent", "number"), Column("Opened", "percent"), Column("Clicked", "percent"),
-        Column("Click to open", "percent"), Column("Bounced, soft", "number"), Column("Not sent", "number"),
-        Column("Unsubscribed", "number"),
-    ]  # fmt: skip
-    rows = [
-        (date, row["sent_count"], rate(row["open_count"], row["sent_count"]),
-         rate(row["click_count"], row["sent_count"]), rate(row["click_count"], row["open_count"]),
-         row["bounce_count"], row["unsent_count"], row["unsubscribe_count"])
-        if row else (Cell(date, note="missing"), *[None] * 7)
-        for date, row in statistics.days
-    ]  # fmt: skip
-    return Grid("days", "Days", columns, rows)
+def transactional_table(days: Sequence[Row]) -> Grid:
+    note = "A missing day has not been copied from the email service, or it has no numbers of that day."
+    return Grid.of("days", "Days", _TRANSACTIONAL, days, note)
 
 
 EVENT_DAYS = 7
@@ -198,55 +189,6 @@ SHOWN_DIFFERENCES = 100
 INBOX_SECONDS = 5.0
 """How long the inbox may take, which may be in another database than the tables."""
 
-
-@dataclass(frozen=True)
-class Events:
-    """Counts of the events of the last seven days by code, and of what could not be read by reason."""
-
-    codes: Grid
-    letters: Grid
-    at: datetime.datetime
-
-
-_events: TtlCache[Events] = TtlCache()
-
-
-def events(reader: Reader) -> Events:
-    return _events.get(reader.name("events"), lambda: _count(reader))
-
-
-def _count(reader: Reader) -> Events:
-    now = datetime.datetime.now(datetime.UTC)
-    codes: Sequence[Row] = []
-    if reader.has("events"):
-        table = reader["events"]
-        # A sender may push any text as a code.
-        known = ", ".join(f"'{code}'" for code in EventCode)
-        # For one account after the other, by the index; most events are older.
-        codes = [
-            row
-            for account in reader.accounts("events")
-            for row in reader.rows(
-                "SELECT mail_conn_id, what, COUNT(*) AS total, MAX(received_at) AS latest FROM (SELECT mail_conn_id, "
-                f"received_at, CASE WHEN event_code IN ({known}) THEN event_code ELSE 'Other' END AS what "
-                f"FROM {table.spelled} WHERE mail_conn_id = ? AND received_at >= ?) AS a GROUP BY mail_conn_id, what "
-                "ORDER BY total DESC, what",
-                [account, table.parameter("received_at", now - datetime.timedelta(days=EVENT_DAYS))],
-            )
-        ]
-    letters: Sequence[Row] = []
-    if reader.has("dead_letters"):
-        letters = reader.rows(
-            "SELECT mail_conn_id, reason AS what, COUNT(*) AS total, MAX(received_at) AS latest "
-            f"FROM {reader['dead_letters'].spelled} GROUP BY mail_conn_id, reason ORDER BY latest DESC, what"
-        )
-    return Events(
-        _counts_table("events", "What happened", "Activity", codes),
-        _counts_table("letters", "Reason", "What could not be read", letters),
-        now,
-    )
-
-
 _HAPPENED = {
     EventCode.DROPPED: "Not sent",
     EventCode.SPAM_REPORT: "Marked as spam",
@@ -254,14 +196,45 @@ _HAPPENED = {
 }
 """What the page calls events whose code is no plain word."""
 
+_COUNTED = (
+    Column("Number", "number", "total"),
+    Column("Last one", "time", "latest"),
+    Column("Account", value="mail_conn_id"),
+)
+_CODES = (Column("What happened", value=lambda row: _HAPPENED.get(row["what"], row["what"])), *_COUNTED)
+_LETTERS = (Column("Reason", value=lambda row: row["what"][:200]), *_COUNTED)
 
-def _counts_table(name: str, what: str, caption: str, counts: Sequence[Row]) -> Grid:
-    columns = [Column(what), Column("Number", "number"), Column("Last one", "time"), Column("Account")]
-    rows = [
-        (_HAPPENED.get(row["what"], str(row["what"])[:200]), row["total"], moment(row["latest"]), row["mail_conn_id"])
-        for row in counts
-    ]
-    return Grid(name, caption, columns, rows)
+
+@kept_for(600)
+def events(reader: Reader) -> tuple[Grid, Grid, datetime.datetime]:
+    """Count the events of the last seven days by code, and what could not be read by reason; with the time of that."""
+    now = datetime.datetime.now(datetime.UTC)
+    counted = "COUNT(*) AS total, MAX(received_at) AS latest"
+    codes: list[Row] = []
+    if reader.has("events"):
+        table = reader["events"]
+        # A sender may push any text as a code.
+        known = ", ".join(f"'{code}'" for code in EventCode)
+        # For one account after the other, by the index; most events are older.
+        for account in reader.accounts("events"):
+            codes += reader.rows(
+                f"SELECT mail_conn_id, what, {counted} FROM (SELECT mail_conn_id, "
+                f"received_at, CASE WHEN event_code IN ({known}) THEN event_code ELSE 'Other' END AS what "
+                f"FROM {table.spelled} WHERE mail_conn_id = ? AND received_at >= ?) AS a GROUP BY mail_conn_id, what "
+                "ORDER BY total DESC, what",
+                [account, table.parameter("received_at", now - datetime.timedelta(days=EVENT_DAYS))],
+            )
+    letters: Sequence[Row] = []
+    if reader.has("dead_letters"):
+        letters = reader.rows(
+            f"SELECT mail_conn_id, reason AS what, {counted} FROM {reader['dead_letters'].spelled} "
+            "GROUP BY mail_conn_id, reason ORDER BY latest DESC, what"
+        )
+    return (
+        Grid.of("events", "Activity", _CODES, codes),
+        Grid.of("letters", "What could not be read", _LETTERS, letters),
+        now,
+    )
 
 
 def inbox() -> ReceiverStatus | str | None:
@@ -278,23 +251,26 @@ def inbox() -> ReceiverStatus | str | None:
         return public_message(message, hook) if hook else message
 
 
+def _result(row: Row) -> Cell:
+    return Cell("agrees", state="whole") if row["tolerated"] else Cell("differs", state="differs")
+
+
+_DIFFERENCES = (
+    Column("Day", "day", "stats_date"),
+    Column("Count of", value=lambda row: row["counter"].removesuffix("_count")),
+    Column("Result", value=_result),
+    Column("Difference", "number", "difference"),
+    Column("Email service", "number", "service_count"),
+    Column("Activity, at least", "number", "events_least"),
+    Column("Activity, at most", "number", "events_most"),
+    Column("Account", value="mail_conn_id"),
+)
+
+
 def differences(reader: Reader) -> Grid:
-    columns = [
-        Column("Day", "day"), Column("Count of"), Column("Result"), Column("Difference", "number"),
-        Column("Email service", "number"), Column("Activity, at least", "number"),
-        Column("Activity, at most", "number"), Column("Account"),
-    ]  # fmt: skip
-    found: Sequence[Row] = []
+    found: Sequence[Any] = ()
     if reader.has("event_differences"):
-        found = reader.rows(
-            "SELECT mail_conn_id, stats_date, counter, service_count, events_least, events_most, difference, tolerated "
-            f"FROM {reader['event_differences'].spelled} ORDER BY stats_date DESC, mail_conn_id, counter",
-            limit=SHOWN_DIFFERENCES,
-        )
-    rows = [
-        (day(row["stats_date"]), str(row["counter"]).removesuffix("_count"),
-         Cell("agrees", state="whole") if row["tolerated"] else Cell("differs", state="differs"),
-         row["difference"], row["service_count"], row["events_least"], row["events_most"], row["mail_conn_id"])
-        for row in found
-    ]  # fmt: skip
-    return Grid("differences", "Activity compared with the numbers of the email service", columns, rows)
+        table = reader["event_differences"].spelled
+        order = "stats_date DESC, mail_conn_id, counter"
+        found = reader.rows(f"SELECT * FROM {table} ORDER BY {order}", limit=SHOWN_DIFFERENCES)
+    return Grid.of("differences", "Activity compared with the numbers of the email service", _DIFFERENCES, found)

@@ -419,16 +419,17 @@ class StoredTable:
         convert = self._dialect.parameters.get(self._table[name].type.name)
         return convert(value) if convert else value
 
-    def existing_columns(self) -> frozenset[str]:
+    def existing_columns(self, connection: Any = None) -> frozenset[str]:
         """Return the names of the table's columns; none when it does not exist.
 
+        :param connection: an open connection. Default: one of its own.
         :raises WarehouseError: naming the connection, never values.
         """
         return run_with_connection(
-            self._dialect, lambda connection: frozenset(self._dialect.existing_columns(connection))
+            self._dialect, lambda opened: frozenset(self._dialect.existing_columns(opened)), connection=connection
         )
 
-    def beside(self, name: str) -> TableName:
+    def beside(self, name: str, connection: Any = None) -> TableName:
         """Return the name of another table: without a schema, that in the schema in which the database finds this one.
 
         :raises WarehouseError: for an invalid name, or naming the connection, never values.
@@ -436,7 +437,7 @@ class StoredTable:
         parsed = TableName.parse(name)
         if len(parsed.parts) > 1:
             return parsed
-        return run_with_connection(self._dialect, self._dialect.resolved_name).beside(parsed)
+        return run_with_connection(self._dialect, self._dialect.resolved_name, connection=connection).beside(parsed)
 
     def page(self, columns: Sequence[str], by: str, after: str, size: int) -> list[tuple[Any, ...]]:
         """Return the first rows after a value, in the order of a column.

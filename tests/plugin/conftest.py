@@ -14,7 +14,8 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from airflow_provider_mail._config import OPTIONS
-from airflow_provider_mail.plugin import PAGE_PREFIX, campaigns, lists, overview, reader, views
+from airflow_provider_mail.plugin import PAGE_PREFIX
+from airflow_provider_mail.plugin.reader import forget
 from tests.plugin.data import fill
 from tests.warehouse.conftest import (  # noqa: F401 - fixtures
     HOOKS,
@@ -44,7 +45,8 @@ class Page(HTMLParser):
         self.elements.append((tag, dict(attrs)))
 
     def handle_data(self, data: str) -> None:
-        self.words.append(data.strip())
+        if self.lasttag not in ("style", "script"):
+            self.words.append(data.strip())
 
     @property
     def text(self) -> str:
@@ -95,22 +97,6 @@ def may_read_only(monkeypatch: pytest.MonkeyPatch, dag_id: str) -> None:
         return bool(details.id == dag_id)
 
     monkeypatch.setattr(get_auth_manager(), "is_authorized_dag", is_authorized_dag)
-
-
-def forget(*, tables: bool = True) -> None:
-    """Forget what the process has read, and which tables there are: the only place that knows where it does that."""
-    if tables:
-        reader._found.clear()
-    for remembered in (
-        views._events,
-        overview._tokens,
-        campaigns._alone,
-        campaigns._sums,
-        campaigns._loads,
-        campaigns._lists,
-        lists._lists,
-    ):
-        remembered.clear()
 
 
 @pytest.fixture

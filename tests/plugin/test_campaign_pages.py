@@ -63,10 +63,13 @@ def test_filters_are_in_the_address(visitor: Visitor, filled: Warehouse) -> None
     filled.execute(
         f"UPDATE mail_campaigns SET rcpt_list_names = '{lists}' WHERE mail_name = 'broken'",
         "UPDATE mail_campaigns SET subject = 'Spring SALE' WHERE mail_name = 'week-6'",
+        "UPDATE mail_campaigns SET subject = NULL, send_by_date_time = NULL WHERE mail_name = 'draft'",
     )
+    assert names(visitor.get("campaigns"))[-1] == "draft", "it has no time"
+    assert ">draft</a>" in visitor.get("campaigns"), "nor a subject"
     listed = 'Caf\u00e9 100% "new"'
     cases: list[tuple[dict[str, str], set[str]]] = [
-        ({"q": "spring sale"}, {"week-6"}),
+        ({"q": "ring sal"}, {"week-6"}),
         ({"q": "WEEK-6"}, {"week-6"}),
         ({"list": "Shop"}, {"week-6", "planned", "draft"}),
         ({"list": "Sho"}, set()),
@@ -82,6 +85,7 @@ def test_filters_are_in_the_address(visitor: Visitor, filled: Warehouse) -> None
     ]
     for query, expected in cases:
         assert set(names(visitor.get("campaigns", **query))) == expected, query
+        assert len(visitor.get("campaigns", csv="campaigns", **query).splitlines()) == 1 + len(expected)
     text = visitor.get("campaigns", list=listed)
     assert [attributes for tag, attributes in Page(text).elements if tag == "option" and "selected" in attributes]
     assert "Café 100% &#34;new&#34;</option>" in text
@@ -215,6 +219,7 @@ def test_pages_lead_to_each_other(visitor: Visitor, empty: Warehouse, monkeypatc
     path = "campaigns?sort=mail_name"
     while path:
         text = visitor.get(path)
+        assert "campaigns?sort=open_rate" in Page(text).links(), "another order begins at its first page"
         seen += names(text)
         following = re.search(r'<a href="([^"]+)" rel="next">', text)
         path = following[1].replace("&amp;", "&") if following else ""
@@ -244,7 +249,7 @@ def test_a_campaign_and_the_median_of_earlier_ones(visitor: Visitor, filled: War
     assert "Median of the 5 campaigns before it" in visitor.get("campaign", account=ACCOUNT, name="week-6")
     # By the sixth day: week-0 has 30.0 %, week-5 has 35.0 %; their median is between week-2 and week-3.
     assert "5 36.0 % 32.5 %" in page.text
-    assert [attributes["class"] for tag, attributes in page.elements if tag == "polyline"] == ["median", "line-1"]
+    assert [attributes["class"] for tag, attributes in page.elements if tag == "polyline"] == ["line-1", "median"]
     assert "planted.example" not in page.text, "addresses of the sender are left out"
     visitor.get("campaign", status=404, account=ACCOUNT, name="nothing")
     visitor.get("campaign", status=404, account="mail_shop", name="week-6")
@@ -269,9 +274,7 @@ def test_hostile_names_are_text(visitor: Visitor, filled: Warehouse) -> None:
     texts += [visitor.get("campaigns", q=name, account=name) for name in HOSTILE]
     for text in texts:
         page = Page(text)
-        assert {str(attributes.get("src")).split("?")[0] for tag, attributes in page.elements if tag == "script"} == {
-            "static/page.js"
-        }
+        assert [attributes for tag, attributes in page.elements if tag == "script"] == [{}]
         assert not [tag for tag, attributes in page.elements for name in attributes if name.startswith(("on", "style"))]
         assert not [
             link
@@ -327,6 +330,7 @@ def test_campaigns_of_another_account_change_nothing(visitor: Visitor, filled: W
     load_tasks(filled, [task("week-3", 4, FIRST_SENDING)], account="mail_other")
     for account, failed in ((ACCOUNT, []), ("mail_other", ["week-3", "broken"])):
         assert names(visitor.get("campaigns", account=account, state="failed")) == failed
+    assert "About week-3" not in visitor.get("campaigns", account=ACCOUNT)
     visitor.get("campaign", account="mail_third", name="other 0")
     assert "1,000 100.0 %" in Page(visitor.get("campaign", account="mail_other", name="week-6")).text
 
@@ -478,13 +482,14 @@ def test_campaigns_are_found_by_indexes(make_warehouse: Callable[..., Warehouse]
 
 def test_pages_from_either_end_are_the_same(visitor: Visitor, empty: Warehouse) -> None:
     """A page in the second half is read from the end; each campaign is on one page, in the order of the CSV."""
-    tied = [stats(f"letter {number:03}", FIRST_SENDING + number // 40 * DAY, number % 7) for number in range(137)]
+    tied = [stats(f"letter {n:03}", FIRST_SENDING + n // 40 * DAY, n % 7) for n in reversed(range(137))]
     load_stats(empty, tied, FIRST_SENDING + 4 * DAY, ACCOUNT)
     for sort in campaigns.SORTS:
         pages = [names(visitor.get("campaigns", sort=sort, page=str(number))) for number in (1, 2, 3)]
         whole = visitor.get("campaigns", csv="campaigns", sort=sort).splitlines()[1:]
         assert [name for page in pages for name in page] == [line.split(",")[0] for line in whole]
         assert [len(page) for page in pages] == [50, 50, 37]
+        assert sort != "sent_count" or pages[0][:2] == ["letter 000", "letter 001"]
     assert names(visitor.get("campaigns", page="4")) == []
     filtered = [
         names(visitor.get("campaigns", q="letter", sort="mail_name", page=str(number))) for number in (1, 2, 3, 4)

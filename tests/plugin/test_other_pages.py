@@ -16,7 +16,7 @@ from sqlalchemy.exc import OperationalError
 
 from airflow_provider_mail.hold import RELEASE, release_hold, set_hold
 from airflow_provider_mail.plugin import access, render
-from airflow_provider_mail.plugin.reader import TABLES, Reader
+from airflow_provider_mail.plugin.reader import TABLES, Reader, forget
 from airflow_provider_mail.triggers.campaigns import MailCampaignTrigger
 from airflow_provider_mail.triggers.senders import MailSenderTrigger
 from airflow_provider_mail.version_compat import AIRFLOW_V_3_1_PLUS
@@ -24,7 +24,7 @@ from airflow_provider_mail.warehouse.tables.imports import IMPORTS
 from airflow_provider_mail.warehouse.tables.stats import TRANSACTIONAL_STATS
 from airflow_provider_mail.webhook.inbox import Inbox
 from airflow_provider_mail.webhook.tokens import TokenOwner, Tokens
-from tests.plugin.conftest import DOCUMENTATION, Page, Visitor, forget, may_read_only
+from tests.plugin.conftest import DOCUMENTATION, Page, Visitor, may_read_only
 from tests.plugin.data import FIRST, fill, import_row, load_tasks, task
 from tests.support.dags import RunResult
 from tests.support.env import ROOT
@@ -102,7 +102,7 @@ def test_loads_and_missing_days(visitor: Visitor, filled: Warehouse) -> None:
         visitor,
         "loads",
         "Results of transactional mail mail_default old 2026-03-11 08:00 2026-03-13",
-        "Missing days Results of transactional mail mail_default : 2026-03-04",
+        "Missing days Day Numbers Account 2026-03-04 Results of transactional mail mail_default",
         "Campaigns and their schedule mail_default old 2026-03-31 08:00 2026-04-02 08:00",
         "Contacts List: Newsletter mail_default old 2026-03-11 08:00 2026-03-13 08:00",
     )
@@ -253,7 +253,7 @@ JOINED = "\u06a9\u062a\u0627\u0628\u200c\u0647\u0627 \U0001f468\u200d\U0001f4bb"
 
 def test_no_invisible_character_is_shown(visitor: Visitor, filled: Warehouse) -> None:
     """Every text of every table ends with marks that turn or hide what is beside them; joiners of letters stay."""
-    names = Reader.of_page()._names
+    names = Reader.of_page().names
     for table, column in [(name, column) for name, declared in TABLES.items() for column in declared.columns]:
         if column.type.name == "text":
             new = f"{column.name} || '{JOINED}{MARKS}'"
@@ -394,7 +394,6 @@ def test_tables_that_were_dropped_a_minute_ago(visitor: Visitor, filled: Warehou
         visitor.get(path)
     for (table,) in filled.query("SELECT name FROM sqlite_master WHERE type = 'table' AND name <> 'sqlite_sequence'"):
         filled.execute(f"DROP TABLE {table}")
-    forget(tables=False)
     visitor.get("", status=503)
     for path in PAGES:
         assert "These parts have no numbers yet." in visitor.get(path) or path in ("", "waits")

@@ -11,12 +11,13 @@ import pytest
 import time_machine
 from airflow.models import Connection
 
-from airflow_provider_mail.plugin import access, overview
+from airflow_provider_mail.plugin import access, lists, overview
 from airflow_provider_mail.plugin.access import Wait, Waits
+from airflow_provider_mail.plugin.reader import forget
 from airflow_provider_mail.warehouse.request import Coverage
 from airflow_provider_mail.warehouse.tables.imports import IMPORTS
 from airflow_provider_mail.warehouse.tables.resources import CONTACTS
-from tests.plugin.conftest import PATIENCE, Page, Visitor, forget
+from tests.plugin.conftest import PATIENCE, Page, Visitor
 from tests.plugin.data import ACCOUNT, DAY, import_row, load_stats, load_tasks, row, stats, task
 from tests.warehouse.conftest import Warehouse
 
@@ -61,7 +62,7 @@ def test_what_needs_attention(visitor: Visitor, filled: Warehouse, monkeypatch: 
     assert "2 automatic steps wait for the email service, for example until a campaign has been sent." in text
     links = Page(visitor.get("")).links()
     failed = "campaigns?state=failed&from=2026-02-10"
-    for link in (failed, "waits", "imports", "audiences#runs", "events#letters", "events#differences"):
+    for link in (failed, "waits", "imports", "audiences#audience-runs", "events#letters", "events#differences"):
         assert link in links
         assert visitor.get(link.partition("#")[0])
     assert "1 campaign" in Page(visitor.get("campaigns?state=failed&from=2026-02-10")).text
@@ -195,6 +196,6 @@ def test_lists_that_take_long_to_count(visitor: Visitor, filled: Warehouse, monk
     assert "Newsletter 12 4 2026-03 mail_default" in Page(visitor.get("")).text
     go = threading.Event()
     monkeypatch.setattr(overview, "GROWTH_SECONDS", 0.0)
-    monkeypatch.setattr(overview.lists, "get", lambda reader: go.wait(PATIENCE))
+    monkeypatch.setattr(lists, "counted", lambda reader: go.wait(PATIENCE))
     assert "Counting the contacts takes too long for this page" in Page(visitor.get("")).text
     go.set()

@@ -11,7 +11,7 @@ from datetime import date
 import pytest
 
 from airflow_provider_mail.plugin import campaigns, imports
-from airflow_provider_mail.plugin.reader import Reader
+from airflow_provider_mail.plugin.reader import Reader, forget
 from airflow_provider_mail.transfers.events_to_sql import MailEventsToSqlOperator
 from airflow_provider_mail.webhook.inbox import Inbox
 from airflow_provider_mail.webhook.tokens import TokenOwner, Tokens, new_token
@@ -84,9 +84,10 @@ class Parts:
         assert sent(f"run {self._number}", once_per=f"key {self._number}")["recipients"] == 5
 
     def mail_page(self) -> None:
+        forget()
         reader = Reader.of_page()
         campaigns.lists(reader)
-        imports.audience_runs(reader)
+        imports.audiences(reader)
 
     def mail_receiver(self) -> None:
         inbox = Inbox(sql_hook("warehouse"))
