@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import time
 from array import array
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -19,11 +19,10 @@ from itertools import chain, compress, repeat
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail._audience.audience import MAX_EXAMPLES, Audience, Send, masked
-from airflow_provider_mail._audience.comparison import CHANGED, JOINED, LEFT, RETURNED, Comparison, Other, operation_of
+from airflow_provider_mail._audience.comparison import CHANGED, JOINED, LEFT, RETURNED, Comparison, operation_of
 from airflow_provider_mail._audience.people import states
 from airflow_provider_mail._audience.removal import Removal, deletes_contacts
 from airflow_provider_mail._audience.rows import ACCEPTED, LEFT_OUT, REJECTED, TO_SEND, People, Rows
-from airflow_provider_mail._audience.sealing import AudienceKey
 from airflow_provider_mail._audience.state import (
     IN_DOUBT,
     MAX_RUNS,
@@ -33,13 +32,12 @@ from airflow_provider_mail._audience.state import (
     Ledger,
     is_imported,
     mapping_of,
-    settings_of,
 )
 from airflow_provider_mail._audience.store import Header, StateChangedError, StateStore
 from airflow_provider_mail._config import name_prefix
 from airflow_provider_mail._task.mixin import mailing_name, task_instance_name
 from airflow_provider_mail._task.progress import store_run
-from airflow_provider_mail._task.storage import Spool, current_task_run
+from airflow_provider_mail._task.storage import current_task_run
 from airflow_provider_mail.api._core.pacing import infrequent_gc
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.flows.audience import (
@@ -57,7 +55,6 @@ from airflow_provider_mail.api.flows.create_once import create
 from airflow_provider_mail.api.lists import AddList
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
 from airflow_provider_mail.warehouse.database import LoadRequest, Source, TableName, load
-from airflow_provider_mail.warehouse.rows import batched
 from airflow_provider_mail.warehouse.table import derived_name
 from airflow_provider_mail.warehouse.tables.imports import AUDIENCE_CHANGES, AUDIENCE_RUNS
 
@@ -83,7 +80,6 @@ all of an audience of at least so many."""
 UNUSUAL_RATIO = 3
 """How many times the changes of the last runs are unusual."""
 RECENT_RUNS = 10
-LOGGED_AT_ONCE = 10_000
 JUDGED_AT_ONCE = 1_000
 """People in one transaction of the memory, in which others wait."""
 
@@ -136,15 +132,15 @@ class ComparedAudience(Audience):
             prefix=name_prefix(),
         )
         self.new_list = self._name_list()
-        self._parts: dict[str, dict[str, int]] = {}
-        """The list of each part of the people, and how many of them the service accepted."""
+        self._parts: list[dict[str, Any]] = []
+        """For the result: the list of each part of the people, and how many of them the service accepted."""
         self._mapped = self.new_list.part is not None
         if self._mapped and deletes_contacts(task):
             raise AirflowFailException(
                 "on_removed: not 'delete_contact' in a mapped task: people who move to the rows of another one would "
                 "be deleted. Nothing was sent"
             )
-        self._state: AudienceState | None = None
+        self._state = AudienceState(None, self._header)
         self._new_list = self._exact and not task.changes_only
         self._new_exclusion = False
         self._reason = ""
@@ -152,11 +148,9 @@ class ComparedAudience(Audience):
         self._counts = dict.fromkeys((JOINED, CHANGED, LEFT), 0)
         self._repeated = 0
         self._totals: dict[str, int] = {}
-        self._others: list[Other] = []
-        """Other audiences that may have changed the values of this one's people since its last run."""
+        self._others: list[tuple[AudienceState, int]] = []
+        """Other audiences that may have changed the values of this one's people since a version of theirs."""
         self._seen: dict[str, tuple[str, int]] = {}
-        self._log: Spool[list[tuple[bytes, str]]] = Spool()
-        """What became of people, for the log."""
         self._cap: Cap | None = None
         self.mailed: dict[str, int] = {}
         """How many people the memory leaves out, and why."""
@@ -174,8 +168,7 @@ class ComparedAudience(Audience):
         if not self._exact:
             name: str | None = self.task.list_name
             return name
-        stored = self._state.ledger.send_list_name if self._state is not None else ""
-        return str(self.new_list) if self._new_list else stored or str(self.new_list)
+        return str(self.new_list) if self._new_list else self._state.ledger.send_list_name or str(self.new_list)
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -183,30 +176,33 @@ class ComparedAudience(Audience):
 
         SQLite has either one writer or readers, and the state may be beside the source.
         """
-        if not self.task.changes_only:
-            yield
-            return
-        started, outcome = time.monotonic(), "failed"
-        self._state = state = self._open()
-        try:
-            state.claim()
-            try:
+        with ExitStack() as self._files:
+            if not self.task.changes_only:
                 yield
-                outcome = "success"
-            finally:
-                state.release(self.task.log)
-                self._store_log("stopped" if self.is_stopped else outcome, time.monotonic() - started)
-        except StateChangedError:
-            raise AirflowException(
-                f"another run has changed the state of this audience in {state.store.name}. The next try reads it again"
-            ) from None
+                return
+            started, outcome = time.monotonic(), "failed"
+            self._state = state = self._open()
+            try:
+                state.claim()
+                try:
+                    yield
+                    outcome = "success"
+                finally:
+                    state.release(self.task.log)
+                    self._store_log("stopped" if self.is_stopped else outcome, time.monotonic() - started)
+            except StateChangedError:
+                raise AirflowException(
+                    f"another run has changed the state of this audience in {state.store.name}. The next try reads it "
+                    "again"
+                ) from None
 
     def import_rows(self, rows: Rows, plan: ImportPlan, send: Send, on_reject: Callable[[Reject], None]) -> None:
-        if self.task.is_dry_run and self._state is None:
+        if self.task.is_dry_run and not self.task.changes_only:
             self._only_check((rows for rows, _ in self.selected(rows, plan)), plan, on_reject)
             return
-        self._plan = plan
-        with infrequent_gc(), closing(People()) as self._people:
+        self._plan, self._values = plan, mapping_of(plan, self.task.hook.config)
+        with infrequent_gc():
+            self._people = self._files.enter_context(closing(People(self._values)))
             for batch, keys in self.selected(rows, plan, self.suppressed_keys.add):
                 self._people.add(batch, keys)
             if not self.progress.read:
@@ -215,35 +211,40 @@ class ComparedAudience(Audience):
                 self._new_list = self._exact
                 if not self.division:
                     return
-            self._reason = NO_STATE if self._state is None else self._why_everybody(self._state)
-            with closing(self._compare()) as self._comparison:
-                self._repeated = self._comparison.repeated
-                self._check_brakes()
-                if self.task.is_dry_run:
-                    self._log_dry_run()
-                    return
-                if not self.division:
-                    self._leave_out_mailed(lambda number: "")
-                self._reason = self._reason or self._why_new_list()
-                self._new_list = self._exact and bool(self._reason)
-                self._send(send, on_reject)
+            self._reason = self._why_everybody()
+            self._compare(is_known=not self._reason or self._reason.startswith(DUE))
+            if self._reason and self.task.changes_only:
+                is_expected = self._reason.startswith((DUE, NO_STATE))
+                log = self.task.log.info if is_expected else self.task.log.warning
+                log("Everybody is sent: %s (%s).", self._reason, self._state.store.name)
+            self._check_brakes()
+            if self.task.is_dry_run:
+                self._log_dry_run()
+                return
+            if not self.division:
+                self._leave_out_mailed(lambda number: "")
+            if not self._reason and (reason := self._why_new_list()):
+                self._reason = reason
+                self._compare(is_known=True)
+            self._new_list = self._exact and bool(self._reason)
+            self._send(send, on_reject)
 
     def finish(self) -> dict[str, Any]:
         values: dict[str, Any] = {}
         if self._writes:
             self._create_if_empty()
-            if self._exact and self._state is None:
+            if self._exact and not self.task.changes_only:
                 self._settle(self._new_lists())
             if self._new_list or self._new_exclusion:
                 self._delete_old()
-        if self._state is not None:
+        if self.task.changes_only:
             values |= self._counts | {"size": self._state.ledger.size}
         if self._exact and self._writes:
             values["totals"] = self._totals
             # People who join later may make up for a contact that was deleted.
             values["versions"] = (
-                list_versions(self.task.hook.get_conn(), self._totals) if self._state is None
-                else self._state.ledger.versions
+                self._state.ledger.versions if self.task.changes_only
+                else list_versions(self.task.hook.get_conn(), self._totals)
             )  # fmt: skip
         if self.mailed:
             values |= self.mailed
@@ -252,24 +253,20 @@ class ComparedAudience(Audience):
                 values["memory_tasks"] = [mailing_name(self.context)]
         if self.division:
             # A list: a database may reorder the keys of a dictionary.
-            values["parts"] = [
-                {"name": name, "list": list_name, "people": count}
-                | ({"memory_task": f"{mailing_name(self.context)} {name}"} if self.mailed else {})
-                for name, part in self._parts.items()
-                for list_name, count in part.items()
-            ]
+            values["parts"] = self._parts
         return super().finish() | values | {"repeated": self._repeated}
 
     def _new_lists(self) -> dict[str, int]:
         """Return how many people the service accepted on each new list."""
-        parts = {name: count for part in self._parts.values() for name, count in part.items()}
-        return parts if self.division else {str(self.new_list): self.progress.accepted}
+        if self.division:
+            return {part["list"]: part["people"] for part in self._parts}
+        return {str(self.new_list): self.progress.accepted}
 
     def lists(self) -> dict[str, list[str]]:
         if self.division:
             return {"send_list_names": [*self._new_lists()], "repel_list_names": []}
-        named = self._exact and not self._new_list and not self.task.is_dry_run and self._state is not None
-        excluded = self._state.ledger.repel_list_names if named and self._state else ()
+        named = self._exact and not self._new_list and not self.task.is_dry_run
+        excluded = self._state.ledger.repel_list_names if named else ()
         return super().lists() | {"repel_list_names": [name for name in excluded if name]}
 
     # --- the source and the state ---
@@ -279,24 +276,30 @@ class ComparedAudience(Audience):
         return bool(self.task.changes_only and self.task.changes_only.log_table and self._writes)
 
     def _open(self) -> AudienceState:
-        ti, part, changes_only = self.context["ti"], self.new_list.part, self.task.changes_only
-        header = Header.new(f"{name_prefix()}{ti.dag_id}/{ti.task_id}{'' if part is None else f'/{part}'}")
+        ti, changes_only = self.context["ti"], self.task.changes_only
         store = StateStore(self.task.audience_hook(changes_only.sql_conn_id), changes_only.table)
         claimant = json.dumps([ti.dag_id, ti.task_id, ti.run_id, ti.map_index])
-        return AudienceState(store, AudienceKey.of_deployment(), header, claimant, writes=self._writes)
+        return AudienceState(store, self._header, claimant, writes=self._writes)
 
-    def _why_everybody(self, state: AudienceState) -> str:
+    @property
+    def _header(self) -> Header:
+        ti, part = self.context["ti"], self.new_list.part
+        return Header.new(f"{name_prefix()}{ti.dag_id}/{ti.task_id}{'' if part is None else f'/{part}'}")
+
+    def _why_everybody(self) -> str:
         """Return why everybody must be sent; empty if changes are enough."""
-        task = self.task
+        task, state = self.task, self._state
+        if not task.changes_only:
+            return NO_STATE
         # The lists of an exact audience keep the name that they have. Of a copied state, the lists are another one's.
         list_name = self.new_list.store if self._exact else task.list_name
         mode = f"{self._exact}/{task.changes_only.on_removed}/{list_name}"
-        self._settings = settings_of(state.header.audience_id, self._plan, task.hook.config, mode)
+        self._settings = f"{mode}/{self._plan.update_mode}/{task.hook.config.sandbox}"
         problem, others = state.open(), self._look_at_others(state)
         ledger, every = state.ledger, task.changes_only.full_every
         if problem:
             return problem
-        if ledger.settings != self._settings:
+        if (ledger.settings, ledger.mapping) != (self._settings, self._values):
             return "the state is that of another Airflow, list, service, mapping or mode"
         if not ledger.complete:
             return f"{DUE}: a run did not end"
@@ -326,25 +329,19 @@ class ComparedAudience(Audience):
                 return f"list {name!r} was changed by others, or the state is an older one"
         return ""
 
-    def _compare(self) -> Comparison:
-        state, log = self._state, self.task.log
-        knows_people = state is not None and (not self._reason or self._reason.startswith(DUE))
-        others = self._others if not self._reason else []
+    def _compare(self, *, is_known: bool) -> None:
+        everybody, others = bool(self._reason), () if self._reason else self._others
         try:
-            comparison = Comparison(self._people, state if knows_people else None, others)
+            comparison = Comparison(self._people, self._state, others, is_known=is_known, everybody=everybody)
         except DamagedStateError as error:
             self._reason = f"the state is damaged: {error}"
-            comparison = Comparison(self._people, None)
-        if state is not None and self._reason:
-            is_expected = self._reason.startswith((DUE, NO_STATE))
-            (log.info if is_expected else log.warning)("Everybody is sent: %s (%s).", self._reason, state.store.name)
-        return comparison
+            comparison = Comparison(self._people, self._state, (), is_known=False, everybody=True)
+        self._comparison = self._files.enter_context(closing(comparison))
 
     def _look_at_others(self, state: AudienceState) -> str:
         """Look which audiences of the store have sent since the last run; return why that is not known, or nothing."""
         ti, reason = self.context["ti"], ""
         mapped = f"{name_prefix()}{ti.dag_id}/{ti.task_id}/"
-        mapping = mapping_of(self._plan, self.task.hook.config)
         for other, problem in states(state.store, writes=False):
             header, known = other.header, other.ledger.mapping
             generation, version = state.ledger.seen.get(header.audience_id, ("", 0))
@@ -352,20 +349,21 @@ class ComparedAudience(Audience):
             is_own = header.audience_id == state.header.audience_id or header.audience.startswith(mapped)
             if is_own or header.version <= version:
                 continue
-            if not problem and (known[0] != mapping[0] or not {*known[2:]} & {*mapping[2:]} - {"email"}):
+            service, _, *values = self._values
+            if not problem and (known[0] != service or not {*known[2:]} & {*values} - {"email"}):
                 continue
             if not is_imported(header):
                 self._seen[header.audience_id] = header.generation, header.version
                 if header.claimed_by:
                     reason = f"{DUE}: a run of audience {header.audience!r}, which has the same contacts, did not end"
             if not problem:
-                self._others.append(Other(other, version, known == mapping))
+                self._others.append((other, version))
         return reason
 
     def _why_new_list(self) -> str:
         """Return why the lasting list will not do, although the state is right; empty if it will."""
         state, counts = self._state, self._comparison.counts
-        if state is None or not self._exact:
+        if not self._exact:
             return ""
         if self._mapped and (counts[LEFT] or counts[RETURNED] or state.ledger.excluded):
             # People may move between ranges: one would exclude whom another one has.
@@ -381,7 +379,7 @@ class ComparedAudience(Audience):
     def _check_brakes(self) -> None:
         """Compare the changes with the size of the audience before, if there was one."""
         state, counts = self._state, self._comparison.counts
-        if state is None:
+        if not self.task.changes_only:
             return
         self._counts = {
             JOINED: counts[JOINED] + counts[RETURNED],
@@ -389,7 +387,7 @@ class ComparedAudience(Audience):
             LEFT: counts[LEFT],
         }
         size, removed = self._comparison.size_before, counts[LEFT]
-        if not size and (size := self._known_size(state)):
+        if not size and (size := state.header.size or (self._exact and self._last_size())):
             # The people are not known any more, but how many they were.
             removed = max(0, size - counts[JOINED])
         brakes = self.task.brakes
@@ -409,10 +407,7 @@ class ComparedAudience(Audience):
                 f"{changed:,}", len(recent), f"{max(recent):,}",
             )  # fmt: skip
 
-    def _known_size(self, state: AudienceState) -> int:
-        """Return how many people were in the audience, though its state is lost: by its row, or by its lists."""
-        if state.known_size or not self._exact:
-            return state.known_size
+    def _last_size(self) -> int:
         return last_size(self.task.hook.get_conn(), self.new_list)
 
     def _check_fraction(
@@ -435,11 +430,12 @@ class ComparedAudience(Audience):
         self.task.log.info("Dry run: %s. Such as %s. Nothing was sent.", counts, named or "none")
 
     def _operations(self) -> Iterator[tuple[bytes, str]]:
-        """Yield what becomes of each person."""
+        """Yield what becomes of each person who differs."""
         marks = self._people.marks
         for each in self._comparison.changes():
-            for key, number, before in zip(each.keys, each.numbers, each.befores, strict=True):
-                yield key, "rejected" if marks[number] == REJECTED else operation_of(before)
+            for key, number, before, value in zip(each.keys, each.numbers, each.befores, each.digests, strict=True):
+                if before != value or not self._reason:
+                    yield key, "rejected" if marks[number] == REJECTED else operation_of(before)
             yield from zip(each.left, repeat(LEFT), strict=False)
 
     def _leave_out_mailed(self, part_of: Callable[[int], str]) -> None:
@@ -504,7 +500,7 @@ class ComparedAudience(Audience):
             return
         if not self._reason:
             people.send_only(chain((each.numbers for each in comparison.changes()), [people.unknown]))
-        if state is None or not state.writes:
+        if not state.writes:
             send_rows()
             return
         if state.ledger.settings and (TO_SEND in people.marks or comparison.counts[LEFT]):
@@ -516,9 +512,7 @@ class ComparedAudience(Audience):
                 (each.bucket, [*compress(each.keys, (before is None for before in each.befores))]) for each in joining
             )
             state.write(
-                Changes(bucket, keys, [None] * len(keys), [IN_DOUBT] * len(keys), [state.began_at] * len(keys))
-                for bucket, keys in new
-                if keys
+                Changes(bucket, keys, [None] * len(keys), [IN_DOUBT] * len(keys)) for bucket, keys in new if keys
             )
         removal = Removal(self, state, people, comparison, excludes=self._exact and not self._reason)
         try:
@@ -534,9 +528,6 @@ class ComparedAudience(Audience):
                     state.save()
             raise
         self._new_exclusion = removal.has_new_list
-        if self._logs:
-            for operations in batched(self._operations(), LOGGED_AT_ONCE):
-                self._log.add(operations)
         if not comparison.size_before:
             self._counts = {JOINED: self.progress.accepted, CHANGED: 0, LEFT: 0}
         self._store(state, removal)
@@ -561,7 +552,9 @@ class ComparedAudience(Audience):
             list_name, before = str(self._name_list(of_part=name)), self.progress.accepted
             people.send_only([[number for number in numbers if marks[number] != LEFT_OUT]])
             send_rows(list_name)
-            self._parts[name] = {list_name: self.progress.accepted - before}
+            part = {"name": name, "list": list_name, "people": self.progress.accepted - before}
+            memory = {"memory_task": f"{mailing_name(self.context)} {name}"} if self.mailed else {}
+            self._parts.append(part | memory)
 
     def _store(self, state: AudienceState, removal: Removal) -> None:
         """Store where everybody is now."""
@@ -571,7 +564,7 @@ class ComparedAudience(Audience):
         ledger = Ledger(
             settings=self._settings,
             mail_conn_id=self.task.mail_conn_id,
-            mapping=mapping_of(self._plan, self.task.hook.config),
+            mapping=self._values,
             send_list_name=self.list_name or "",
             full_at=int(time.time()),
             suppressed=state.ledger.suppressed,
@@ -583,33 +576,27 @@ class ComparedAudience(Audience):
 
     def _changes(self, state: AudienceState, removal: Removal) -> Iterator[Changes]:
         """Yield the new values of people; of all, if everybody was sent."""
-        began, marks, everybody = state.began_at, self._people.marks, bool(self._reason)
-        joined = IN_DOUBT if deletes_contacts(self.task) and not everybody else None
+        marks = self._people.marks
+        # They are in the state since before they were sent.
+        joined = IN_DOUBT if deletes_contacts(self.task) and not self._reason else None
         all_accepted = removal.is_done and REJECTED not in marks
-        for each in self._comparison.everybody() if everybody else self._comparison.changes():
-            values: list[Any] = list(each.digests)
+        for each in self._comparison.changes():
+            keys: list[bytes] = each.keys
+            values: Iterable[int | None] = each.digests
             if not all_accepted:
                 of_rows = map(marks.__getitem__, each.numbers)
-                values = list(map(removal.value_of, each.keys, each.befores, each.digests, of_rows))
-            values += map(removal.value_of_left, each.left)
-            befores: list[Any] = list(each.befores)
-            if joined is not None:
-                befores = [joined if before is None else before for before in befores]
-            befores += each.left_values
-            keys: list[Any] = [*each.keys, *each.left]
-            if None in values:
-                keys, befores, values = (
-                    list(compress(column, [value is not None for value in values]))
-                    for column in (keys, befores, values)
-                )
-            if keys:
-                times = [began] * len(keys)
-                if befores.count(None) < len(keys):
-                    times = [
-                        0 if before is not None and before >= IN_DOUBT <= value else began
-                        for before, value in zip(befores, values, strict=True)
-                    ]
-                yield Changes(each.bucket, keys, befores, values, times)
+                values = map(removal.value_of, keys, each.befores, each.digests, of_rows)
+            befores = [joined if before is None else before for before in each.befores] if joined else each.befores
+            columns: list[list[Any]] = [
+                [*keys, *each.left],
+                [*befores, *each.left_values],
+                [*values, *map(removal.value_of_left, each.left)],
+            ]
+            if None in columns[2]:
+                is_new = [value is not None for value in columns[2]]
+                columns = [list(compress(column, is_new)) for column in columns]
+            if columns[0]:
+                yield Changes(each.bucket, *columns)
 
     def new_exclusion(self, number: int) -> str:
         """Return the name of a new exclusion list."""
@@ -667,12 +654,11 @@ class ComparedAudience(Audience):
 
     def _delete_old(self) -> None:
         """Delete the lists of earlier runs; an error is only logged, since the audience is complete."""
-        task, needed, state = self.task, {self.list_name or ""}, self._state
-        if state is not None:
-            needed |= {*state.ledger.list_names}
+        task, needed = self.task, {self.list_name or "", *self._state.ledger.list_names}
         try:
+            client, own_part = task.hook.get_conn(), bool(task.changes_only)
             deleted, others = delete_old_lists(
-                task.hook.get_conn(), self.new_list, needed=needed, keep=task.keep_lists, own_part=state is not None
+                client, self.new_list, needed=needed, keep=task.keep_lists, own_part=own_part
             )
         except MailError as error:
             task.log.warning("Lists of earlier runs could not be deleted; the next run tries again: %s", error)
@@ -690,7 +676,7 @@ class ComparedAudience(Audience):
     def _store_log(self, outcome: str, seconds: float) -> None:
         """Store the log of this run, if the user wants one: a row for it, and one for each person that changed."""
         task, progress, state = self.task, self.progress, self._state
-        if not self._logs or state is None:
+        if not self._logs:
             return
         import_id = task_instance_name(self.context, 250)
         values = {
@@ -712,8 +698,10 @@ class ComparedAudience(Audience):
             "requests": progress.requests,
             "seconds": seconds,
         }
-        suppressed = ((key, "suppressed") for key in self.suppressed_keys)
-        people = chain(suppressed, chain.from_iterable(self._log)) if outcome == "success" else ()
+        people: Iterable[tuple[bytes, str]] = ()
+        if outcome == "success":
+            operations = self._operations() if progress.read else ()
+            people = chain(zip(self.suppressed_keys, repeat("suppressed"), strict=False), operations)
 
         def store_changes(hook: DbApiHook, now: datetime) -> None:
             rows = ((import_id, state.key.people(key)[0], operation, now) for key, operation in people)

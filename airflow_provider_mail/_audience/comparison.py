@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import compress, repeat
 from operator import ne, or_
@@ -35,7 +35,7 @@ def operation_of(before: int | None) -> str:
 class Differences(NamedTuple):
     """What differs in a bucket, in columns: an object for each person would take longer than the comparison.
 
-    :param keys: people of the source whose rows the service does not have.
+    :param joined_keys: people of the source whose rows the service does not have, a line each.
     :param numbers: of their rows in the source.
     :param befores: their values in the state; ``None`` if they had none.
     :param digests: of their rows.
@@ -45,109 +45,88 @@ class Differences(NamedTuple):
     """
 
     bucket: int
-    keys: Sequence[bytes]
+    joined_keys: bytes
     numbers: Sequence[int]
     befores: Sequence[int | None]
     digests: Sequence[int]
-    left: Sequence[bytes] = ()
-    left_values: Sequence[int] = ()
-    away: Mapping[bytes, int] = {}
+    left: Sequence[bytes]
+    left_values: Sequence[int]
+    away: Mapping[bytes, int]
 
-
-class Other(NamedTuple):
-    """Another audience that may have changed the values of this one's people.
-
-    :param seen: its version when this one was sent last.
-    :param is_comparable: whether equal digests mean that contacts have the same values.
-    """
-
-    state: AudienceState
-    seen: int
-    is_comparable: bool
+    @property
+    def keys(self) -> list[bytes]:
+        return self.joined_keys.split(b"\n") if self.joined_keys else []
 
 
 class Comparison:
     """What differs between source and state. What it finds is in a temporary file, so that memory use stays constant.
 
-    :param state: Default: there is none to compare with.
+    :param others: other audiences that may have changed the values of this one's people, and the version of each when
+        this one was sent last.
+    :param is_known: whether the state shows who is in the audience; if not, nobody is.
+    :param everybody: whether all rows are to be sent, not only those that differ.
     """
 
-    def __init__(self, people: People, state: AudienceState | None, others: Sequence[Other] = ()) -> None:
-        self._people, self._state = people, state
+    def __init__(
+        self,
+        people: People,
+        state: AudienceState,
+        others: Sequence[tuple[AudienceState, int]],
+        *,
+        is_known: bool,
+        everybody: bool,
+    ) -> None:
         self._differences: Spool[Differences] = Spool()
-        self.counts: Counter[str] = Counter()
+        counts = self.counts = Counter[str]()
         self.size_before = 0
         """Number of people who were in the audience."""
         self.repeated = people.count - len(people.unknown)
         """Rows of people who have a later row."""
-        of_others = [(other, other.state.buckets()) for other in others]
-        for number, stored in enumerate(self._stored()):
-            overwritten = set[bytes]()
-            for other, buckets in of_others:
-                overwritten |= _overwritten(stored.values, next(buckets), other)
-            keys, digests, numbers = people.bucket(number)
+        of_others = [(other.buckets(), seen) for other, seen in others]
+        for number, stored in enumerate(state.buckets() if is_known else repeat(NO_BUCKET, BUCKETS)):
+            columns: Any
+            values, (keys, digests, numbers) = stored.values, people.bucket(number)
+            befores: list[int | None] = list(map(values.get, keys))
+            differs = list(map(ne, befores, digests))
+            for buckets, seen in of_others:
+                if overwritten := _overwritten(values, next(buckets), seen):
+                    differs = list(map(or_, differs, map(overwritten.__contains__, keys)))
+            away: dict[bytes, int] = {}
+            if state.ledger.excluded:
+                away = dict(compress(values.items(), map(EXCLUDED.__ge__, values.values())))
+            left: list[bytes] = []
+            joined, returned = befores.count(None), len(away.keys() & keys)
+            if len(values) > len(keys) - joined:
+                left = sorted(key for key in values.keys() - set(keys) if is_member(values[key]))
             self.repeated -= len(keys)
-            if state is None:
-                self.counts[JOINED] += len(keys)
-                continue
-            found = self._compare(number, stored, overwritten, (keys, digests, numbers))
-            returned = len(found.away.keys() & found.keys)
-            self.counts[JOINED] += (joined := found.befores.count(None))
-            self.counts[RETURNED] += returned
-            self.counts[CHANGED] += len(found.keys) - joined - returned
-            self.counts[LEFT] += len(found.left)
-            self.size_before += len(stored.values) - len(found.away)
-            if found.keys or found.left or found.away:
-                self._differences.add(found)
-        if state is not None:
+            self.size_before += len(values) - len(away)
+            changed = differs.count(True) - joined - returned
+            counts.update({JOINED: joined, RETURNED: returned, CHANGED: changed, LEFT: len(left)})
+            if not everybody:
+                places = list(compress(range(len(keys)), differs))
+                columns = (keys, numbers, befores, digests)
+                keys, numbers, befores, digests = (list(map(column.__getitem__, places)) for column in columns)
+            if keys or left or away:
+                of_left = list(map(values.__getitem__, left))
+                self._differences.add(
+                    Differences(number, b"\n".join(keys), numbers, befores, digests, left, of_left, away)
+                )
+        if is_known:
             state.check()
 
     def close(self) -> None:
         """Remove the file."""
         self._differences.close()
 
-    def _stored(self) -> Iterator[Bucket]:
-        return repeat(NO_BUCKET, BUCKETS) if self._state is None else self._state.buckets()
-
-    def _compare(self, number: int, stored: Bucket, overwritten: set[bytes] | None, columns: Any) -> Differences:
-        """Compare a bucket.
-
-        :param overwritten: people who differ anyhow. Default: everybody does.
-        """
-        values, (keys, digests, numbers) = stored.values, columns
-        has_excluded = self._state is not None and self._state.ledger.excluded
-        away = {key: value for key, value in values.items() if value <= EXCLUDED} if has_excluded else {}
-        befores: list[int | None] = list(map(values.get, keys))
-        left: list[bytes] = []
-        if len(values) > len(keys) - befores.count(None):
-            left = sorted(key for key in values.keys() - set(keys) if is_member(values[key]))
-        if overwritten is not None:
-            differs: Iterable[bool] = map(ne, befores, digests)
-            if overwritten:
-                differs = map(or_, differs, map(overwritten.__contains__, keys))
-            places = list(compress(range(len(keys)), differs))
-            keys, numbers, befores, digests = (
-                list(map(column.__getitem__, places)) for column in (keys, numbers, befores, digests)
-            )
-        return Differences(number, keys, numbers, befores, digests, left, list(map(values.__getitem__, left)), away)
-
     def changes(self) -> Iterator[Differences]:
         """Yield what differs, by bucket."""
-        return iter(self._differences) if self._state is not None else self.everybody()
-
-    def everybody(self) -> Iterator[Differences]:
-        """Yield all people as if they differed."""
-        for number, stored in enumerate(self._stored()):
-            yield self._compare(number, stored, None, self._people.bucket(number))
+        return iter(self._differences)
 
 
-def _overwritten(values: dict[bytes, int], bucket: Bucket, other: Other) -> set[bytes]:
+def _overwritten(values: dict[bytes, int], bucket: Bucket, seen: int) -> set[bytes]:
     """Return members whose values at the service may be another audience's: of a contact, the last ones count."""
     # It may be written meanwhile, and is none of this run's.
     with suppress(DamagedStateError):
-        return {
-            key
-            for key, value in bucket.newer(other.seen).items()
-            if (own := values.get(key, IN_DOUBT)) >= 0 and not (other.is_comparable and value == own)
-        }
+        newer = bucket.newer(seen).items()
+        return {key for key, value in newer if (own := values.get(key, IN_DOUBT)) >= 0 and value != own}
     return set()

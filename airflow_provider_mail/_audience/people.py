@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 
 from airflow_provider_mail._audience.rows import bucket_of
-from airflow_provider_mail._audience.sealing import AudienceKey
 from airflow_provider_mail._audience.state import (
     EXCLUDED,
     GONE,
@@ -43,10 +43,8 @@ class Membership:
 
 def states(store: StateStore, *, writes: bool) -> Iterator[tuple[AudienceState, str]]:
     """Yield the states of a store, each with why it cannot be read."""
-    headers = store.all()
-    key = AudienceKey.of_deployment() if headers else AudienceKey(())
-    for header in headers:
-        state = AudienceState(store, key, header, "", writes=writes)
+    for header in store.all():
+        state = AudienceState(store, header, writes=writes)
         yield state, state.open()
 
 
@@ -57,7 +55,7 @@ def memberships(store: StateStore, email: str) -> list[Membership]:
     for state, problem in states(store, writes=False):
         audience, ledger = state.header.audience, state.ledger
         try:
-            bucket = None if problem else state.bucket(bucket_of(person))
+            bucket = None if problem else next(islice(state.buckets(), bucket_of(person), None))
         except DamagedStateError:
             bucket = None
         if bucket is None:
@@ -102,7 +100,7 @@ def forget(store: StateStore, email: str) -> dict[str, str]:
             if value is not None:
                 state.ledger.versions = without_people(state.ledger.versions)
                 # Not only a later part that says so: the bucket is written anew, without the address.
-                state.write([Changes(bucket_of(person), [person], [value], [GONE], [0])], anew=True)
+                state.write([Changes(bucket_of(person), [person], [value], [GONE])], anew=True)
                 results[audience] = "forgotten"
         except DamagedStateError:
             # Whoever is in it: the next run sends everybody.
@@ -155,7 +153,7 @@ def leave_others(state: AudienceState, keys: Collection[bytes]) -> set[bytes]:
             if gone:
                 other.ledger.versions = without_people(other.ledger.versions)
                 other.write(
-                    Changes(number, [*some], [found[number][key] for key in some], [GONE] * len(some), [0] * len(some))
+                    Changes(number, [*some], [found[number][key] for key in some], [GONE] * len(some))
                     for number, some in gone.items()
                 )
         except StateChangedError:

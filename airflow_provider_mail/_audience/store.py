@@ -129,18 +129,13 @@ class StateStore:
             raise StateChangedError
         return changed
 
-    def buckets(self, generation: str, bucket: int | None = None) -> Generator[tuple[int, list[StoredPart]]]:
-        """Yield the number and the parts of each bucket that has some, in order.
-
-        :param bucket: only this one. Default: all.
-        """
+    def buckets(self, generation: str) -> Generator[tuple[int, list[StoredPart]]]:
+        """Yield the number and the parts of each bucket that has some, in order."""
         column, mark = self._members.column, self._hook.placeholder
-        where, values = f"{column('generation')} = {mark}", [generation, *([] if bucket is None else [bucket])]
-        if bucket is not None:
-            where += f" AND {column('bucket')} = {mark}"
-        names = ", ".join(map(column, _MEMBER_COLUMNS[1:]))
-        sql = f"SELECT {names} FROM {self._members.spelled} WHERE {where} ORDER BY {column('bucket')}, {column('part')}"
-        with stream_rows(self._hook, sql, values, size=4) as (_, batches):
+        names, order = (", ".join(map(column, some)) for some in (_MEMBER_COLUMNS[1:], _MEMBER_COLUMNS[1:3]))
+        where = f"{column('generation')} = {mark}"
+        sql = f"SELECT {names} FROM {self._members.spelled} WHERE {where} ORDER BY {order}"
+        with stream_rows(self._hook, sql, [generation], size=4) as (_, batches):
             rows = ((int(number), int(part), sealed) for batch in batches for number, part, sealed in batch)
             for number, group in groupby(rows, key=itemgetter(0)):
                 yield number, list(group)
