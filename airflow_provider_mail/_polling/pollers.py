@@ -25,6 +25,7 @@ from airflow_provider_mail.api.client import AsyncMailClient
 from airflow_provider_mail.api.errors import MailConnectError, MailError, MailIncompleteError
 from airflow_provider_mail.api.flows.statistics import campaign_stats
 from airflow_provider_mail.api.flows.waits import (
+    RECONNECT_SECONDS,
     CampaignWait,
     Days,
     PollResult,
@@ -35,9 +36,6 @@ from airflow_provider_mail.api.senders import GetSenders, checks_of, sender_in, 
 from airflow_provider_mail.hooks.mail import MailHook
 
 log = logging.getLogger(__name__)
-
-RECONNECT_SECONDS = 60.0
-"""While polls fail with temporary errors, the connection is read again this often: its host may have been changed."""
 
 LIST_FROM = 4
 """From this many waits on, listing the campaigns that are being sent is cheaper than requesting each by name."""

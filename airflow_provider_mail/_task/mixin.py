@@ -34,6 +34,7 @@ from airflow_provider_mail._task.checks import (
 )
 from airflow_provider_mail._task.rules import SEEN_ARGUMENTS, Rule
 from airflow_provider_mail.api.errors import MailError, MailValidationError, chain_of, clear_frames
+from airflow_provider_mail.api.flows.waits import RECONNECT_SECONDS
 from airflow_provider_mail.version_compat import (
     AirflowFailException,
     AirflowSkipException,
@@ -77,9 +78,6 @@ GUARDED = (
     "/v5/campaign/mail/sends", "/v5/transactional/mail/sends_customised", "/v5/contacts/imports", "/v5/contacts/delete",
 )  # fmt: skip
 """The paths of the requests that mail many people, import them, or delete those who left."""
-
-RECONNECT_SECONDS = 60.0
-"""Seconds between readings of the connection while polls fail with temporary errors: the host may have changed."""
 
 
 class CheckedPartial(OperatorPartial):

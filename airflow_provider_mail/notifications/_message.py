@@ -76,9 +76,6 @@ MAX_CHARACTERS_READ = 10_000
 MAX_ERROR_CHARACTERS = 500
 """Maximum length of an error in the log."""
 
-DEFAULT_TIMEOUT = 20.0
-"""Total seconds for one message. The dag-processor allows 50 seconds for a file, including callbacks."""
-
 
 @dataclass(frozen=True, slots=True)
 class OutgoingMessage:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from airflow.triggers.base import BaseEventTrigger, BaseTrigger, TriggerEvent
 
 from airflow_provider_mail._task.checks import checked
-from airflow_provider_mail._task.rules import MAX_SECONDS, duration, number, text
+from airflow_provider_mail._task.rules import MAX_SECONDS, number, text
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.flows.waits import (
     MAX_SCHEDULED_PAUSE,
@@ -248,7 +248,7 @@ class MailCampaignEventTrigger(BaseEventTrigger):
 
     @checked(
         **dict.fromkeys(("mail_name", "name_prefix", "name_contains", "label"), text(empty_is_none=False)),
-        lookback=duration(), poke_interval=number(most=MAX_SECONDS, above=True),
+        poke_interval=number(most=MAX_SECONDS, above=True),
     )  # fmt: skip
     def __init__(
         self,

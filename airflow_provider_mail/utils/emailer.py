@@ -14,7 +14,6 @@ from airflow_provider_mail.api.errors import MailValidationError
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.notifications._context import NotificationContext, render_html, render_subject
 from airflow_provider_mail.notifications._message import (
-    DEFAULT_TIMEOUT,
     DeadlineMailHook,
     build_message,
     log_errors,
@@ -25,6 +24,9 @@ from airflow_provider_mail.notifications._message import (
 __all__ = ["send_email"]
 
 log = logging.getLogger(__name__)
+
+DEFAULT_TIMEOUT = 20.0
+"""Total seconds for one message. The dag-processor allows 50 seconds for a file, including callbacks."""
 
 NO_CONNECTION = "smtp_default"
 """The connection id that Airflow passes if ``[email] email_conn_id`` is not set."""

@@ -40,6 +40,9 @@ specification does not show how soon a new object appears, nor which status a ca
 FIRST_BACKOFF, MAX_BACKOFF = 0.5, 60.0
 """Seconds to pause after the first failed poll, doubled with each consecutive one, and the maximum."""
 
+RECONNECT_SECONDS = 60.0
+"""While polls fail with temporary errors, the connection is read again this often: its host may have been changed."""
+
 HEARTBEAT_SECONDS = 3600.0
 """A wait logs its status when the status changes, and otherwise once in this many seconds."""
 
