@@ -90,6 +90,19 @@ def test_a_database_that_fails_is_tolerated_for_a_while(
 
 
 @retrying
+def test_a_connection_that_is_corrected_is_read_again(
+    run: Run, inbox: Inbox, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    push(inbox, OPENED)
+    right = os.environ["AIRFLOW_CONN_INBOX"]
+    monkeypatch.setenv("AIRFLOW_CONN_INBOX", json.dumps({"conn_type": "sqlite", "host": "/nowhere/inbox.db"}))
+    at_query(monkeypatch, changes={2: lambda: monkeypatch.setenv("AIRFLOW_CONN_INBOX", right)})
+    done = run(lambda: wait(way))
+    assert done.state == "success"
+    assert "could not be read: cannot connect" in done.log
+
+
+@retrying
 @pytest.mark.parametrize("tolerated", [True, False])
 def test_a_database_that_hangs_is_never_an_empty_inbox(
     run: Run, inbox: Inbox, monkeypatch: pytest.MonkeyPatch, way: str, tolerated: bool

@@ -16,6 +16,7 @@ from airflow_provider_mail.version_compat import AirflowException
 from airflow_provider_mail.webhook.drain import Drained, EventTables
 from airflow_provider_mail.webhook.events import Origin, read_push
 from mail_emulator import Emulator
+from tests.support.clock import Clock
 from tests.tasks.conftest import TASK, Connect, Run, SqlDatabase
 from tests.tasks.loading import error_of, executed
 
@@ -198,10 +199,15 @@ def test_a_day_that_the_service_leaves_out(emulator: Emulator, warehouse: SqlDat
     assert warehouse.query(f"SELECT service_count, difference FROM {TABLE}") == [(None, None)] * 12
 
 
-@pytest.mark.parametrize("ago", [0, 90])
-def test_the_days_of_the_run_that_are_over(emulator: Emulator, warehouse: SqlDatabase, ago: int) -> None:
+@pytest.mark.parametrize(
+    ("ago", "time_zone", "compared"), [(0, "UTC", [2, 1]), (0, "Pacific/Pago_Pago", [2]), (90, "UTC", [2, 1, 0])]
+)
+def test_the_days_of_the_run_that_are_over(
+    emulator: Emulator, warehouse: SqlDatabase, clock: Clock, ago: int, time_zone: str, compared: list[int]
+) -> None:
     drain(warehouse, [])
+    clock.set_wall_clock(3600 * (29 - datetime.now(UTC).hour))  # five: the day before in Pago Pago
     moment = datetime.now(UTC) - timedelta(days=ago)
-    executed(task(start_day=None, end_day=None, lookback_days=1), at=moment)
+    executed(task(start_day=None, end_day=None, lookback_days=1, time_zone=time_zone), at=moment)
     days = [str(day) for (day,) in warehouse.query(f"SELECT DISTINCT stats_date FROM {TABLE}")]
-    assert sorted(days) == [str((moment - timedelta(days=before)).date()) for before in ([2, 1, 0] if ago else [2, 1])]
+    assert sorted(days) == [str((moment - timedelta(days=before)).date()) for before in compared]

@@ -266,6 +266,7 @@ def test_the_time_that_decides(warehouse: Warehouse) -> None:
             {"event_code": "Delivered"},
             {"event_code": "Opened", "triggered_time": END, "submit_time": None},  # that of Delivered
             {"event_code": "Clicked", "triggered_time": END, "submit_time": None, "unique_msg_id": "m2"},
+            {"event_code": "Delivered", "unique_msg_id": "m2", "mail_conn_id": "mail_shop"},
             {"event_code": "Unsubscribed", "triggered_time": None, "submit_time": None, "received_at": NOON,
              "unique_msg_id": "m3"},
         ),

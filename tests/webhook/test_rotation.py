@@ -225,6 +225,27 @@ def test_no_token_ends_that_the_service_uses(
         assert len(tokens.valid()) == 3
 
 
+def test_a_rotation_changes_all_its_urls_and_no_others(
+    client: MailClient, rotate: Rotate, tokens: Tokens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rotate()
+    former = token_of(client.send(GetWebhook()).trans_callback_url or "")
+    urls = {"shop@a.example": "https://proxy.example/x/", "news@a.example": "https://other.example/"}
+    ends = dict(zip(urls, (former, "hook"), strict=True))
+    extra = [SenderCallback(sender=sender, url=url + ends[sender]) for sender, url in urls.items()]
+    client.send(SaveWebhook(trans_callback_url_extra=extra))
+    monkeypatch.delenv("AIRFLOW__MAIL__RECEIVE_URL")
+    rotate("--grace-hours", "0")
+    saved = client.send(GetWebhook())
+    new = token_of(saved.trans_callback_url or "")
+    assert saved.trans_callback_url == f"https://airflow.example.com/base/mail-events/{new}"
+    assert {each.sender: each.url for each in saved.callbacks} == {
+        "shop@a.example": f"https://proxy.example/x/{new}",
+        "news@a.example": "https://other.example/hook",
+    }
+    assert list(tokens.valid()) == [token_digest(new)] != [token_digest(former)]
+
+
 @pytest.mark.parametrize("differs", ["host", "account"])
 def test_tokens_of_other_services_and_accounts_do_not_end(
     differs: str,
