@@ -46,14 +46,19 @@ class Sender:
 
 @contextmanager
 def receiver(
-    inbox: Inbox, *, max_inbox: int = 10**9, max_body: int = 8 * 2**20, max_pending: int = 2**26
+    inbox: Inbox,
+    *,
+    max_inbox: int = 10**9,
+    max_body: int = 8 * 2**20,
+    max_pending: int = 2**26,
+    user_agent: str = HEADERS["User-Agent"],
 ) -> Iterator[Sender]:
     """Receive with Airflow's default settings; the inbox has to be there, and its table of tokens."""
     with asyncio.Runner() as runner:
         tokens: Cached[Any] = Cached(Tokens(inbox).valid, TOKENS_SECONDS, "tokens")
         group = GroupCommit(inbox, max_pending=max_pending)
         health = Health(inbox, tokens, group.failed_lately, max_bytes=max_inbox)
-        made = Receiver(group, tokens, health, max_body=max_body, user_agent=HEADERS["User-Agent"])
+        made = Receiver(group, tokens, health, max_body=max_body, user_agent=user_agent)
         yield Sender(ReceiverApp(lambda: made), runner)
         runner.run(group.close())
 

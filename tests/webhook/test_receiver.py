@@ -123,6 +123,8 @@ def test_other_requests_than_pushes_are_rejected(ready: Inbox) -> None:
             assert response.status_code == status, (method, push[:40], headers)
             assert len(stored(ready)) == before + (status == 200)
             assert response.headers.get("Allow") == ("GET, HEAD, POST" if status == 405 else None)
+    with receiver(ready, user_agent="") as sender:
+        assert sender.request("POST", f"/{TOKEN}", b"[]", **{"User-Agent": "any"}).status_code == 200
 
 
 @whatever_the_database
