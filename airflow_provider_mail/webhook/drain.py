@@ -205,7 +205,7 @@ def _fail(letter: DeadLetter) -> None:
     raise UnreadableEventError(f"{position}: {letter.reason.value}; it stays in the inbox")
 
 
-_COLUMNS = ("letter_id", "mail_conn_id", "received_at", "push_id", "push_index", "raw", "reason")
+_COLUMNS = ("letter_id", "mail_conn_id", "received_at", "push_id", "push_index", "raw")
 _PAGE = 500
 """Letters in memory at once."""
 
@@ -220,11 +220,10 @@ def replay(hook: DbApiHook, table: str, dead_letters_table: str) -> dict[str, in
         rows: list[Row] = []
         read: dict[str, str] = {}
         conflicts: list[DeadLetter] = []
-        for letter_id, conn_id, received_at, push_id, index, raw, reason in page:
-            if reason != Reason.CONFLICT:  # which can be read, and would be left out again
-                with suppress(UnreadableError):
-                    rows.append(read_event(raw, Origin(conn_id, received_at, push_id), index))
-                    read[letter_id] = conn_id
+        for letter_id, conn_id, received_at, push_id, index, raw in page:
+            with suppress(UnreadableError):
+                rows.append(read_event(raw, Origin(conn_id, received_at, push_id), index))
+                read[letter_id] = conn_id
         tables.store(rows, conflicts, drained)
         for letter in conflicts:
             read.pop(letter.letter_id, None)

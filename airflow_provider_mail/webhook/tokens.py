@@ -36,7 +36,7 @@ def new_token() -> str:
 
 def token_digest(token: str) -> str:
     """Return what is stored of a token. A slow hash would add nothing: nobody guesses 256 random bits."""
-    return hashlib.sha256(token.encode(errors="surrogatepass")).hexdigest()
+    return hashlib.sha256(token.encode()).hexdigest()
 
 
 def token_of(path: str) -> str:

@@ -246,6 +246,11 @@ def test_a_warehouse_that_fails_leaves_the_pushes_in_the_inbox(embedded: Drains)
         embedded.drain()
     assert "user1" not in repr(failure.value.__context__) + str(failure.value)
     assert embedded.inbox.waiting()
+    letter = DeadLetter(Origin("mail_default", NOON, 1), 0, Reason.OTHER, json.dumps(event(2)))
+    embedded.tables.store_letters([letter])
+    with pytest.raises(WarehouseError, match="mail_events"):
+        embedded.replay()
+    assert [each["raw"] for each in embedded.letters()] == [letter.raw]
 
 
 def test_drains_at_once_store_every_event_once(together: Drains, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,6 +328,13 @@ def test_a_person_is_erased_everywhere(drained: Drains) -> None:
     assert drained.erase("ada@example.com") == (0, 0, 0)
     with pytest.raises(ValueError, match="email"):
         drained.erase(" ")
+
+
+def test_more_than_fits_a_page_is_erased(embedded: Drains) -> None:
+    ada = {"Email": "ada@example.com"}
+    embedded.receive(*(push(event(number, **ada), {"Number": number, **ada}) for number in range(50)))
+    embedded.drain()
+    assert embedded.erase("ada@example.com") == (50, 50, 50)
 
 
 def test_the_same_event_of_another_account_stays(drained: Drains) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Any
 from unittest import mock
 
 import pytest
 
+from airflow_provider_mail.warehouse.time_limit import read_within
 from airflow_provider_mail.webhook.health import ReceiverStatus
 from airflow_provider_mail.webhook.inbox import Inbox, InboxState, Push, StoredPush
 from airflow_provider_mail.webhook.tokens import Tokens
@@ -225,14 +226,14 @@ def test_what_needs_attention(size: int, tokens: int, seconds: int, words: list[
     assert [problem.partition(":")[0] for problem, _ in status.problems] == words
 
 
-def assert_locked(inbox: Inbox, table: str) -> None:
-    """Another connection holds a lock that keeps others from changing a table."""
+def assert_locked(inbox: Inbox, lock: str) -> None:
+    """Another connection holds the lock for which a statement of Postgres asks; in SQLite, that of the database."""
     is_sqlite = inbox.hook.conn_type == "sqlite"
     with inbox.connection() as other, closing(other.cursor()) as cursor:
         if is_sqlite:
             cursor.execute("PRAGMA busy_timeout = 0")
         with pytest.raises(Exception, match="lock"):
-            cursor.execute("BEGIN IMMEDIATE" if is_sqlite else f"SELECT 1 FROM {table} FOR UPDATE NOWAIT")
+            cursor.execute("BEGIN IMMEDIATE" if is_sqlite else lock)
 
 
 def test_a_body_is_changed_under_a_lock(inbox: Inbox) -> None:
@@ -240,7 +241,7 @@ def test_a_body_is_changed_under_a_lock(inbox: Inbox) -> None:
     (stored,) = take(inbox)
 
     def change(body: bytes) -> bytes:
-        assert_locked(inbox, inbox.table)
+        assert_locked(inbox, "SELECT 1 FROM mail_inbox FOR UPDATE NOWAIT")
         return body + b", after"
 
     with inbox.connection() as connection:
@@ -257,7 +258,7 @@ def test_pushes_are_counted_again_under_a_lock(inbox: Inbox) -> None:
     def look(query: str, *_: Any) -> Any:
         if "count(*)" in query:
             counted.append(query)
-            assert_locked(inbox, "mail_inbox_counts")
+            assert_locked(inbox, "SELECT 1 FROM mail_inbox_counts FOR UPDATE NOWAIT")
         return mock.DEFAULT
 
     with inbox.connection() as connection:
@@ -265,6 +266,31 @@ def test_pushes_are_counted_again_under_a_lock(inbox: Inbox) -> None:
         cursor.execute.side_effect = look
         inbox.check_counter(mock.Mock(wraps=connection, cursor=lambda: cursor))
     assert counted
+
+
+def test_tables_are_created_under_a_lock(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two who create a table at once fail even with IF NOT EXISTS."""
+    definitions = Inbox._definitions
+
+    def watched(inbox: Inbox) -> Iterator[str]:
+        lock = f"SELECT pg_advisory_xact_lock(hashtextextended('mail {inbox.table}', 0))"
+        assert_locked(inbox, f"SET LOCAL lock_timeout = 1; {lock}")
+        return definitions(inbox)
+
+    monkeypatch.setattr(Inbox, "_definitions", watched)
+    execute(inbox, "DROP TABLE mail_inbox_counts")
+    inbox.create()
+    assert inbox.state().waiting_pushes == 0
+
+
+def test_a_query_has_the_limit_of_its_reading(inbox: Inbox) -> None:
+    def limit() -> Any:
+        with inbox.connected() as cursor:
+            cursor.execute("PRAGMA busy_timeout" if inbox.hook.conn_type == "sqlite" else "SHOW statement_timeout")
+            return cursor.fetchone()[0]
+
+    assert read_within(limit, 7) in (7000, "7s")
+    assert limit() not in (7000, "7s")
 
 
 def test_another_may_create_the_tables_meanwhile(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
