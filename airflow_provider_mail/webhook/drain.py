@@ -218,16 +218,15 @@ def replay(hook: DbApiHook, table: str, dead_letters_table: str) -> dict[str, in
     drained, deleted, last = Drained(), 0, ""
     while page := letters.page(_COLUMNS, "letter_id", last, _PAGE):
         rows: list[Row] = []
-        read: dict[str, str] = {}
+        read: set[str] = set()
         conflicts: list[DeadLetter] = []
         for letter_id, conn_id, received_at, push_id, index, raw in page:
             with suppress(UnreadableError):
                 rows.append(read_event(raw, Origin(conn_id, received_at, push_id), index))
-                read[letter_id] = conn_id
+                read.add(letter_id)
         tables.store(rows, conflicts, drained)
-        for letter in conflicts:
-            read.pop(letter.letter_id, None)
-        deleted += letters.delete([{"mail_conn_id": conn_id, "letter_id": id} for id, conn_id in read.items()])
+        read -= {letter.letter_id for letter in conflicts}
+        deleted += letters.delete([{"letter_id": id} for id in read])
         last = page[-1][0]
     return {
         "read": deleted,

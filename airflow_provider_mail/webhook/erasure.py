@@ -114,8 +114,8 @@ def _erase_from_inbox(inbox: Inbox, person: Person) -> int:
 
 def _erase_letters(letters: StoredTable, person: Person) -> int:
     count, last = 0, ""
-    while page := letters.page(("letter_id", "mail_conn_id", "raw"), "letter_id", last, _PAGE):
-        keys = [{"mail_conn_id": conn_id, "letter_id": id} for id, conn_id, raw in page if person.is_in(raw)]
+    while page := letters.page(("letter_id", "raw"), "letter_id", last, _PAGE):
+        keys = [{"letter_id": id} for id, raw in page if person.is_in(raw)]
         count, last = count + letters.delete(keys), page[-1][0]
     return count
 

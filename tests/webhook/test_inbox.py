@@ -47,6 +47,7 @@ def test_pushes_come_out_as_they_went_in_oldest_first(inbox: Inbox) -> None:
     late = NOON + datetime.timedelta(microseconds=1)
     given = [push(bytes(range(256)), task_status=True), Push(b"", late, "other", False)]
     insert(inbox, *given)
+    assert inbox.state().oldest == NOON
     taken = take(inbox)
     assert [Push(one.body, one.received_at, one.mail_conn_id, one.task_status) for one in taken] == given
     assert taken == sorted(taken, key=lambda one: one.id) == stored(inbox)
