@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import logging
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -71,8 +71,13 @@ def _is_in_all_teams(user: Any) -> bool:
         return False
 
 
-def may_read_dag(user: Any, dag_id: str) -> bool:
-    return bool(get_auth_manager().is_authorized_dag(method="GET", details=DagDetails(id=dag_id), user=user))
+def readable(user: Any, dag_ids: Iterable[str]) -> Collection[str]:
+    """Return the DAGs that a user may read."""
+    return {
+        dag_id
+        for dag_id in set(dag_ids)
+        if get_auth_manager().is_authorized_dag(method="GET", details=DagDetails(id=dag_id), user=user)
+    }
 
 
 def task_named(name: str) -> Task | None:
@@ -84,12 +89,18 @@ def task_named(name: str) -> Task | None:
     return (match[1], match[2], match[3], int(match[4] or -1)) if match else None
 
 
+_IDENTITY = (TaskInstance.dag_id, TaskInstance.task_id, TaskInstance.run_id, TaskInstance.map_index)
+
+
 def links_to(tasks: Collection[Task], user: Any) -> Mapping[Task, str]:
     """Return the addresses of those task instances that Airflow has and whose DAG the user may read."""
     try:
-        readable = {dag_id: may_read_dag(user, dag_id) for dag_id in {task[0] for task in tasks}}
-        shown = _existing([task for task in tasks if readable[task[0]]])
-        return {task: task_address(*task) for task in shown}
+        dag_ids = readable(user, (task[0] for task in tasks))
+        if not (shown := [task for task in tasks if task[0] in dag_ids]):
+            return {}
+        with create_session() as session:
+            rows: list[Any] = list(session.execute(select(*_IDENTITY).where(tuple_(*_IDENTITY).in_(shown))))
+        return {(*row,): task_address(*row) for row in rows}
     except Exception as error:  # the page is shown without links
         _log.debug("No links to tasks: %s", type(error).__name__)
         return {}
@@ -129,17 +140,6 @@ def of_connection(account: str, read: Callable[[Any], str]) -> str:
     except Exception as error:
         _log.debug("A connection cannot be read: %s", type(error).__name__)
         return ""
-
-
-_IDENTITY = (TaskInstance.dag_id, TaskInstance.task_id, TaskInstance.run_id, TaskInstance.map_index)
-
-
-def _existing(tasks: Collection[Task]) -> Collection[Task]:
-    if not tasks:
-        return ()
-    with create_session() as session:
-        rows = session.execute(select(*_IDENTITY).where(tuple_(*_IDENTITY).in_(tasks)))
-        return [(row[0], row[1], row[2], row[3]) for row in rows]
 
 
 WAITS_LIMIT = 500
@@ -195,8 +195,7 @@ def waits(user: Any) -> Waits:
     with create_session() as session:
         # The permission comes before the limit: many tasks of others must not hide the ones of this user.
         dag_ids = session.scalars(select(TaskInstance.dag_id).join(Trigger, waiting).distinct())
-        readable = [dag_id for dag_id in dag_ids if may_read_dag(user, dag_id)]
-        shown = TaskInstance.dag_id.in_(readable)
+        shown = TaskInstance.dag_id.in_(readable(user, dag_ids))
         total = session.scalar(select(func.count()).select_from(TaskInstance).join(Trigger, waiting).where(shown))
         query = (
             select(*_IDENTITY, Trigger)
@@ -253,8 +252,8 @@ def decisions(user: Any) -> Sequence[Mapping[str, Any]]:
     )
     with create_session() as session:
         rows: list[Any] = list(session.execute(query))
-    readable = {dag_id for dag_id in {row[0] for row in rows} if may_read_dag(user, dag_id)}
-    shown = [(row[:4], row[4], row[5]) for row in rows if row[0] in readable][:WAITS_LIMIT]
+    dag_ids = readable(user, (row[0] for row in rows))
+    shown = [(row[:4], row[4], row[5]) for row in rows if row[0] in dag_ids][:WAITS_LIMIT]
     return [
         {"question": question, "step": step_name(task), "href": f"{task_address(*task)}/required_actions", "since": at}
         for task, question, at in shown

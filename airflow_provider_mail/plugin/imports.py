@@ -70,7 +70,7 @@ def imports(reader: Reader) -> tuple[Grid, Grid]:
         f"SELECT * FROM {reader['imports'].spelled} ORDER BY finished_at DESC, import_id",
         limit=SHOWN,
     )
-    rows = [{**row, "reasons": decoded(row["reasons"]) or ()} for row in stored]
+    rows = [{**row, "reasons": decoded(row["reasons"])} for row in stored]
     reasons = [{**row, **reason} for row in rows for reason in row["reasons"]]
     return (
         Grid.of("imports", "Imports", _IMPORTS, rows, f"The latest {len(rows)} imports. {_LOST}"),

@@ -144,13 +144,14 @@ def test_days_begin_in_the_zone_of_the_visitor(visitor: Visitor, empty: Warehous
     records = [stats("late", late, 1), stats("midnight", midnight, 1), stats("later", later, 1)]
     load_stats(empty, records, late, ACCOUNT)
     assert names(visitor.get("campaigns", to="2026-03-01")) == ["late"]
+    assert names(visitor.get("campaigns", **{"from": "2026-03-02"})) == ["later", "midnight"]
     login = visitor.cookies
     for zone in ("Europe/Berlin", "Europe%2FBerlin"):
         visitor.cookies = {**login, "mail_zone": zone}
         assert names(visitor.get("campaigns", to="2026-03-01")) == []
         text = visitor.get("campaigns", **{"from": "2026-03-02"})
         assert names(text) == ["later", "midnight", "late"]
-        assert "2026-03-02 00:30" in text
+        assert ">2026-03-02 01:30<" in text
         assert "Times are in Europe/Berlin" in text
         assert "2026-03-02T00:30:00+01:00" in visitor.get("campaigns?csv=campaigns")
     for zone in ("../../etc/passwd", "/etc/localtime", "Europe", "No/Where", "x" * 300, "%00", ""):
@@ -391,6 +392,8 @@ def test_two_tasks_of_one_name_are_two_campaigns(visitor: Visitor, empty: Wareho
         assert (f"From {of} State sent" in details, f"Opened {opened[:2]}0 {opened}" in details) == (True, True)
         links = Page(visitor.get(f"compare?c=mail_default%2F{of}%2Fspring")).links()
         assert f"campaign?account=mail_default&team={of}&name=spring" in links
+    boxes = [values["value"] for tag, values in Page(visitor.get("campaigns")).elements if values.get("name") == "c"]
+    assert sorted(map(str, boxes)) == ["mail_default/Blue/spring", "mail_default/Red/spring"]
     visitor.get("campaign", account=ACCOUNT, name="spring", status=404)
     visitor.get("campaign", account=ACCOUNT, name="spring", team="Green", status=404)
 
@@ -405,6 +408,12 @@ def test_a_task_alone_has_the_statistics_of_its_name(visitor: Visitor, empty: Wa
     assert "From Red" in text
     assert "1,000 30.0 %" in text
     assert names(visitor.get("campaigns", state="sent")) == []
+    # Another one of its team was sent: then they are its statistics.
+    load_tasks(empty, [task("spring", 2, FIRST_SENDING, guid="sent", teamName="Red")])
+    empty.execute("UPDATE mail_campaign_stats SET team_name = 'Red'")
+    for state, mails in (("sent", "1,000 30.0 %"), ("sending", "\N{EN DASH}")):
+        text = Page(visitor.get("campaigns", state=state)).text
+        assert ("1 campaign" in text, f"{state} {mails}" in text) == (True, True)
 
 
 def test_of_many_tasks_those_without_statistics_are_known_for_a_minute(
@@ -483,7 +492,8 @@ def test_campaigns_are_found_by_indexes(make_warehouse: Callable[..., Warehouse]
 def test_pages_from_either_end_are_the_same(visitor: Visitor, empty: Warehouse) -> None:
     """A page in the second half is read from the end; each campaign is on one page, in the order of the CSV."""
     tied = [stats(f"letter {n:03}", FIRST_SENDING + n // 40 * DAY, n % 7) for n in reversed(range(137))]
-    load_stats(empty, tied, FIRST_SENDING + 4 * DAY, ACCOUNT)
+    for number, account in enumerate((ACCOUNT, "a_mail")):
+        load_stats(empty, tied[number::2], FIRST_SENDING + 4 * DAY, account)
     for sort in campaigns.SORTS:
         pages = [names(visitor.get("campaigns", sort=sort, page=str(number))) for number in (1, 2, 3)]
         whole = visitor.get("campaigns", csv="campaigns", sort=sort).splitlines()[1:]
