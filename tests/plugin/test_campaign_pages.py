@@ -170,6 +170,8 @@ def test_totals_are_of_all_that_match(visitor: Visitor, empty: Warehouse) -> Non
     assert len(lines) == 61, "the CSV has all pages"
     assert lines[0].startswith("Campaign,Name,Lists,Date,State,Sent,Opened,Clicked,Click to open,Bounced")
     assert lines[1] == "letter 000,,,2026-03-01T08:00:00+00:00,sent,1000,80.00,16.00,20.00,1.00,0.20"
+    empty.execute("DELETE FROM mail_campaign_stats WHERE mail_name = 'letter 059'")
+    assert "59 campaigns" in visitor.get("campaigns"), "of few campaigns, the totals are those of now"
 
 
 def test_campaigns_side_by_side(visitor: Visitor, filled: Warehouse) -> None:
@@ -350,6 +352,8 @@ def test_deleted_campaigns_are_not_in_the_median(visitor: Visitor, filled: Wareh
     assert set(names(visitor.get("campaigns"))).isdisjoint({"week-3", "week-4", "week-5", "planned"})
     visitor.get("campaign", status=404, account=ACCOUNT, name="week-3")
     visitor.get("campaign", status=404, account=ACCOUNT, name="planned")
+    filled.execute("UPDATE mail_campaigns SET gone_at = observed_at WHERE mail_name = 'week-6'")
+    assert names(visitor.get("campaigns", q="about week-6")) == []
 
 
 def test_two_tasks_of_one_name_are_two_campaigns(visitor: Visitor, empty: Warehouse) -> None:
@@ -380,6 +384,7 @@ def test_two_tasks_of_one_name_are_two_campaigns(visitor: Visitor, empty: Wareho
     empty.execute("UPDATE mail_campaigns SET mail_status = 1 WHERE guid = 'blue'")
     sending = Page(visitor.get("campaigns", state="sending")).text
     assert ("From Blue" in sending, "From Red" in sending) == (True, False)
+    assert names(visitor.get("campaigns", state="scheduled")) == []
     # Sent by both: each has its own statistics; without statistics, a name without a team is none of them.
     empty.execute("UPDATE mail_campaigns SET mail_status = 2", "UPDATE mail_campaign_stats SET team_name = ''")
     for path in ("campaigns", f"campaign?account={ACCOUNT}&name=spring"):
@@ -399,7 +404,12 @@ def test_two_tasks_of_one_name_are_two_campaigns(visitor: Visitor, empty: Wareho
 
 
 def test_a_task_alone_has_the_statistics_of_its_name(visitor: Visitor, empty: Warehouse) -> None:
-    """Of a connection that names no team; they have its state and its subject, and it is not counted twice."""
+    """Of a connection that names no team; they have its state and its subject, and it is not counted twice.
+
+    Another account has sent a campaign of that name.
+    """
+    other = task("spring", 2, FIRST_SENDING, guid="z", subject="From Z", teamName="Red")
+    load_tasks(empty, [other], account="z_mail")
     load_stats(empty, [stats("spring", FIRST_SENDING, 300)], FIRST_SENDING, ACCOUNT)
     only = task("spring", 1, FIRST_SENDING, teamName="Red", subject="From Red")
     load_tasks(empty, [only])
@@ -407,12 +417,16 @@ def test_a_task_alone_has_the_statistics_of_its_name(visitor: Visitor, empty: Wa
     assert "1 campaign" in text
     assert "From Red" in text
     assert "1,000 30.0 %" in text
-    assert names(visitor.get("campaigns", state="sent")) == []
+    assert names(visitor.get("campaigns", state="sent", account=ACCOUNT)) == []
+    assert "1 campaign" in Page(visitor.get("campaigns", q="from z")).text
+    assert names(visitor.get("campaigns", account="z_mail")) == ["spring"]
+    visitor.get("campaign", account="z_mail", name="spring", team="Red")
+    visitor.get("campaign", status=404, account="z_mail", name="spring")
     # Another one of its team was sent: then they are its statistics.
     load_tasks(empty, [task("spring", 2, FIRST_SENDING, guid="sent", teamName="Red")])
     empty.execute("UPDATE mail_campaign_stats SET team_name = 'Red'")
     for state, mails in (("sent", "1,000 30.0 %"), ("sending", "\N{EN DASH}")):
-        text = Page(visitor.get("campaigns", state=state)).text
+        text = Page(visitor.get("campaigns", state=state, account=ACCOUNT)).text
         assert ("1 campaign" in text, f"{state} {mails}" in text) == (True, True)
 
 

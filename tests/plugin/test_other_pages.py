@@ -26,6 +26,7 @@ from airflow_provider_mail.webhook.inbox import Inbox
 from airflow_provider_mail.webhook.tokens import TokenOwner, Tokens
 from tests.plugin.conftest import DOCUMENTATION, Page, Visitor, may_read_only
 from tests.plugin.data import DAY, FIRST, fill, import_row, load_tasks, task
+from tests.support.clock import StillClock
 from tests.support.dags import RunResult
 from tests.support.env import ROOT
 from tests.warehouse.conftest import Warehouse
@@ -434,8 +435,8 @@ def test_every_page_says_that_mail_is_held_and_by_whom(
     assert '<p class="hold" role="alert">It is not known whether mass mail is stopped' in visitor.get("")
 
 
-def test_parts_without_data_are_on_one_page(visitor: Visitor, empty: Warehouse) -> None:
-    """They are not in the menu, until there are data."""
+def test_parts_without_data_are_on_one_page(visitor: Visitor, empty: Warehouse, still_clock: StillClock) -> None:
+    """They are not in the menu, until ten seconds after there are data."""
 
     def menu(text: str) -> list[str]:
         return re.findall(r">([\w ]+)</a>", text.partition("<nav")[2].partition("</nav>")[0])
@@ -444,7 +445,7 @@ def test_parts_without_data_are_on_one_page(visitor: Visitor, empty: Warehouse) 
     more = text_of(visitor, "more")
     assert "Lists How many people are on each list" in more
     fill(empty)
-    forget()
+    still_clock.move(10)
     whole = "Overview,Campaigns,Lists,Transactional mail,Data age,Imports,Audiences,Activity,Waiting"
     assert menu(visitor.get("")) == whole.split(",")
     assert "All parts have numbers." in text_of(visitor, "more")
