@@ -347,6 +347,11 @@ class MailClient:
         except MailError as error:
             return error
 
+    def open_ahead(self) -> None:
+        """Open the connection of a change, which needs a new one, while something is looked up before it."""
+        self.enter_process()
+        self._connections[os.getpid()].open_ahead()
+
     def pause(self, seconds: float) -> None:
         """Wait.
 

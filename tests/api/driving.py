@@ -64,6 +64,8 @@ class Rehearsal:
         results = {number: self._result(requests[number]) for number in order}
         return [results[number] for number in sorted(order)]
 
+    def open_ahead(self) -> None: ...
+
     def pause(self, seconds: float) -> None:
         self.steps += 1
         self.pauses.append(seconds)
@@ -152,6 +154,8 @@ class RehearsedClient(MailClient):
             self._threads.is_sending = False
 
     def enter_process(self) -> None: ...
+
+    def open_ahead(self) -> None: ...
 
     def fetch(self, call: Call) -> Any:
         return self._rehearsal.send(call)

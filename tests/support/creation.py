@@ -45,6 +45,8 @@ class DyingClient:
         with self._step():
             return self._client.send_all(requests)
 
+    def open_ahead(self) -> None: ...
+
     def pause(self, seconds: float) -> None:
         with self._step():
             self._client.pause(seconds)

@@ -301,6 +301,9 @@ class Client(Protocol):
         :return: the responses in the same order; errors are returned, not raised.
         """
 
+    def open_ahead(self) -> None:
+        """Open the connection of a change, which needs a new one, while something is looked up before it."""
+
     def pause(self, seconds: float) -> None:
         """Wait.
 

@@ -64,6 +64,8 @@ class Transmission:
         self._operation = operation
         self.seconds = seconds
         self._effect = effect
+        self.needs_new = effect not in (Effect.READ, Effect.REPEATABLE)
+        """Whether it uses no connection that has served another request."""
         self._before_request = before_request
         self._deadline: float | None = None
         self._connection: _Stream | None = None
@@ -96,14 +98,14 @@ class Transmission:
                 self._before_request(self._operation)
             connection.operations.add(self._operation)
             self._connection = connection
-            if self._effect not in (Effect.READ, Effect.REPEATABLE):
+            if self.needs_new:
                 connection.open_next(self._operation)
 
     def _may_use(self, connection: _Stream) -> bool:
         if self._effect is Effect.READ or not connection.operations:
             return True
         return (
-            self._effect is Effect.REPEATABLE
+            not self.needs_new
             and connection.operations == {self._operation}
             and not connection.failed
             and not connection.has_unread_data()
@@ -289,7 +291,8 @@ class Backend(httpcore.SyncBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.NetworkStream:
-        if (opened := self._take_opened(_remaining(timeout, httpcore.ConnectTimeout))) is not None:
+        seconds = _remaining(timeout, httpcore.ConnectTimeout)
+        if _current.get().needs_new and (opened := self._take_opened(seconds)) is not None:
             return opened
         seconds = _remaining(timeout, httpcore.ConnectTimeout)
         return _Stream(super().connect_tcp(host, port, seconds, local_address, socket_options), self)
@@ -416,6 +419,10 @@ class Connections:
         return self._pool.stream(
             method, url, headers=list(headers.items()), content=content, extensions=self._extensions
         )
+
+    def open_ahead(self) -> None:
+        """Open a connection in advance for a request that needs a new one."""
+        self._backend.open_ahead(1)
 
     def close(self) -> None:
         self._backend.close()

@@ -68,6 +68,7 @@ def end_campaign(
     :raises MailConflictError: it is or will be sent, and cannot be cancelled.
     :raises MailPendingCampaignError: it cannot be cancelled, and the service does not show whether it is sent.
     """
+    client.open_ahead()
     campaign: Campaign | None = find_campaign(client, request.mail_name)
     cancelled = False
     if campaign is not None and campaign.mail_status == MailStatus.DRAFT:

@@ -115,6 +115,8 @@ def create_campaign(
         if not (allow_past_send_date or request.only_save):
             check_send_date(request.send_date, clock.now(), operation=request.path)
 
+    if not state.creation.has_attempted:
+        client.open_ahead()
     campaign = task.find_known(request.mail_name)
     if campaign is not None and replace_scheduled and state.is_own and task.removes_different(campaign):
         campaign = None

@@ -211,6 +211,7 @@ def create(
     :param advice: what to do about an existing resource that differs, for the error.
     :raises MailConflictError: a resource of that name exists and differs; the message names the fields.
     """
+    client.open_ahead()
     existing = request.find(client)
     if existing is not None and replace is not None and request.differences(existing):
         delete(client, replace)
@@ -244,6 +245,7 @@ def delete(client: Client, request: MailRequest[Any], *, missing_ok: bool = True
     :raises MailNotFoundError: there is no resource of that name, and ``missing_ok`` is false.
     """
     # The specification does not show the response for a missing resource, so it is looked up first.
+    client.open_ahead()
     exists: bool = request.exists(client)
     if not exists and not missing_ok:
         raise MailNotFoundError(f"{request.path}: there is no resource of that name", operation=request.path)
