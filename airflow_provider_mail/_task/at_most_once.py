@@ -218,6 +218,7 @@ class Mailing:
         :raises MailAmbiguousSendError: the outcome of a request is unknown, and ``on_ambiguous`` is ``fail``.
         :raises MailError: the service rejected a request; the requests accepted before stay recorded.
         """
+        self.hook.get_conn().open_ahead()
         self.write()  # Also if nothing is begun: a try has come so far.
         left = self._remaining(chunks)
         try:

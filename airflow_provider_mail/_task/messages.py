@@ -66,18 +66,26 @@ class MessageCheck:
         """
         self._messages += 1
         params = _mapping(version.get("params"))
-        filled = {tag: None for tag, value in params.items() if not _is_missing(value)}
-        if len(self._given) < MAX_NAMED and not filled.keys() <= self._given.keys():
-            self._given = dict(islice((self._given | filled).items(), MAX_NAMED))
+        missing = {
+            tag
+            for tag, value in params.items()
+            # Of most texts, the first character shows that they are not blank.
+            if not (isinstance(value, str) and value[:1].isalnum()) and _is_missing(value)
+        }
+        filled = params.keys() - missing if missing else params.keys()
+        if len(self._given) < MAX_NAMED and not filled <= self._given.keys():
+            self._given |= dict.fromkeys(islice((tag for tag in params if tag in filled), MAX_NAMED))
         for tag, field in self._tags_of(number, version):
             if tag not in filled and tag not in self._defaults and tag not in self._service_tags():
                 self._missing[tag, field] += 1
                 self._first.setdefault((tag, field), number)
-        if len(filled) == len(params):
+        if not missing:
             return version
         # JSON's null is not text. Blank text is left out only if a common value replaces it.
         kept = {
-            tag: value for tag, value in params.items() if tag in filled or not (value is None or tag in self._defaults)
+            tag: value
+            for tag, value in params.items()
+            if tag not in missing or not (value is None or tag in self._defaults)
         }
         return {**version, "params": kept}
 
@@ -161,7 +169,7 @@ class MessageCheck:
 
 
 def _mapping(params: Any) -> Mapping[str, Any]:
-    return params if isinstance(params, Mapping) else {}
+    return params if isinstance(params, (dict, Mapping)) else {}  # a dictionary is recognized at once
 
 
 def _is_missing(value: Any) -> bool:
@@ -329,7 +337,7 @@ class Recipients:
         self._database.close()
 
     def _digest(self, person: Any) -> bytes | None:
-        email = person.get("email") if isinstance(person, Mapping) else None
+        email = _mapping(person).get("email")
         if not isinstance(email, str):
             return None
         digest = self._keyed.copy()

@@ -12,10 +12,9 @@ import os
 import random
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextvars import copy_context
-from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import count
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeAlias, TypeVar
@@ -33,6 +32,7 @@ from airflow_provider_mail.api._core.shared_rate import LATE_SECONDS, SharedRate
 from airflow_provider_mail.api._core.transport import (
     ERRORS,
     TOTAL_TIMEOUT_FACTOR,
+    Call,
     Connections,
     Transmission,
     transport_error,
@@ -67,21 +67,6 @@ MAX_MISSED = 3
 
 
 _USER_AGENT = f"python-httpx/{httpx.__version__}"
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One HTTP request.
-
-    :param effect: determines whether it may use a connection that has served other requests.
-    """
-
-    path: str
-    method: str
-    headers: Mapping[str, str] = field(repr=False)
-    content: bytes | None = field(repr=False)
-    params: Mapping[str, str] | None = field(repr=False)
-    effect: Effect = Effect.READ
 
 
 class RequestAttempt(NamedTuple):
@@ -401,13 +386,9 @@ class MailClient:
         """Make one HTTP request."""
         if (interrupted_by := current_interrupt()) is not None:
             interrupted_by.check()
-        transmission = Transmission(call.path, self.max_seconds, call.effect, self._before_request)
-        connections = self._connections[os.getpid()]
+        transmission = Transmission(call, self.max_seconds, self._before_request)
         try:
-            with (
-                transmission,
-                connections.stream(call.method, call.path, call.headers, call.content, call.params) as response,
-            ):
+            with transmission, self._connections[os.getpid()].stream(call) as response:
                 log.debug("%s: HTTP %d", call.path, response.status)
                 transmission.check_response(response.status)
                 headers = httpx.Headers(response.headers)

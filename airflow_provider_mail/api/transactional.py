@@ -343,11 +343,8 @@ def cut(
             raise MailValidationError(
                 _by_message(str(error), [number for number, _ in group]), operation=error.operation
             ) from None
-        yield Chunk.of(index, request, sum(map(_recipients, request.message_versions)), key)
-
-
-def _recipients(version: MessageVersion) -> int:
-    return len(version.to) + len(version.cc) + len(version.bcc)
+        recipients = sum(len(one.to) + len(one.cc) + len(one.bcc) for one in request.message_versions)
+        yield Chunk.of(index, request, recipients, key)
 
 
 def unique_msg_id(key: str, index: int) -> str:
@@ -356,7 +353,7 @@ def unique_msg_id(key: str, index: int) -> str:
 
 
 def _version(number: int, message: Any) -> dict[str, Any]:
-    if not isinstance(message, Mapping):
+    if not isinstance(message, (dict, Mapping)):  # a dictionary is recognized at once
         raise MailValidationError(f"messages[{number}]: a dictionary is needed, not {type(message).__name__}")
     fields = {name: value for name, value in message.items() if value is not None}
     for part in ("to", "cc", "bcc"):

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar, Token
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Self
 
@@ -48,23 +49,36 @@ _current: ContextVar[Transmission] = ContextVar("_current")
 """Set while a client sends a request: nothing else reads from or writes to its connections."""
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One HTTP request.
+
+    :param effect: determines whether it may use a connection that has served other requests.
+    """
+
+    path: str
+    method: str
+    headers: Mapping[str, str] = field(repr=False)
+    content: bytes | None = field(repr=False)
+    params: Mapping[str, str] | None = field(repr=False)
+    effect: Effect = Effect.READ
+
+
 class Transmission:
     """One attempt to send a request and to receive its response; use it in a ``with`` statement.
 
+    :param call: its effect determines which connections the request may use. On a used one, a second response to an
+        earlier request looks like the response to this request, which would count as done.
     :param seconds: time limit from the first step on the network, such as connecting, to the last byte of the response.
-    :param effect: determines which connections the request may use. On a used one, a second response to an earlier
-        request looks like the response to this request, which would count as done.
     :param before_request: called with the operation before the first byte is sent on a connection; an error that it
         raises prevents that.
     """
 
-    def __init__(
-        self, operation: str, seconds: float, effect: Effect, before_request: Callable[[str], None] | None
-    ) -> None:
-        self._operation = operation
+    def __init__(self, call: Call, seconds: float, before_request: Callable[[str], None] | None) -> None:
+        self._operation = call.path
         self.seconds = seconds
-        self._effect = effect
-        self.needs_new = effect not in (Effect.READ, Effect.REPEATABLE)
+        self._effect = call.effect
+        self.needs_new = call.effect not in (Effect.READ, Effect.REPEATABLE)
         """Whether it uses no connection that has served another request."""
         self._before_request = before_request
         self._deadline: float | None = None
@@ -398,27 +412,17 @@ class Connections:
             "proxy: a proxy that the environment names (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY) is invalid"
         )
 
-    def stream(
-        self,
-        method: str,
-        path: str,
-        headers: Mapping[str, str],
-        content: bytes | None,
-        params: Mapping[str, str] | None,
-    ) -> AbstractContextManager[httpcore.Response]:
-        """Send a request; return its response, which is to be read. Redirects are not followed: they would send the
-        credential header to their target.
+    def stream(self, call: Call) -> AbstractContextManager[httpcore.Response]:
+        """Send a request; the body of its response is to be read.
+
+        Redirects are not followed: they would send the credential header to their target.
         """
-        if params is not None:
-            url = _url(self._base_url + path, params)
-        elif (known := self._urls.get(path)) is not None:
-            url = known
-        else:
-            # Parsing the address for each request would take a tenth of the request's CPU time.
-            url = self._urls[path] = _url(self._base_url + path)
-        return self._pool.stream(
-            method, url, headers=list(headers.items()), content=content, extensions=self._extensions
-        )
+        # Parsing the address for each request would take a tenth of the request's CPU time.
+        url = self._urls.get(call.path) if call.params is None else _url(self._base_url + call.path, call.params)
+        if url is None:
+            url = self._urls[call.path] = _url(self._base_url + call.path)
+        headers = list(call.headers.items())
+        return self._pool.stream(call.method, url, headers=headers, content=call.content, extensions=self._extensions)
 
     def open_ahead(self) -> None:
         """Open a connection in advance for a request that needs a new one."""
