@@ -169,9 +169,9 @@ class Brakes(ArgumentGroup):
     :param max_rows: the largest number of rows. Default: any.
     :param max_change_fraction: the largest share of the audience, before this run, that may join, change or leave;
         needs ``changes_only``. Default: any.
-    :param max_removed_fraction: the largest share of the audience that may leave, from 0 to 1; needs ``changes_only``.
-        Default: with ``changes_only`` a tenth, but more than ten people, or all of them. The same holds for people
-        whom ``suppress`` would no longer leave out.
+    :param max_removed_fraction: the largest share of the audience that may leave, from 0 to 1, with ``changes_only``;
+        and of the people in the tables of ``suppress``, in the run before, whom it would no longer leave out. Default:
+        a tenth, but more than ten people, or all of them.
     :raises ValueError: naming each argument that is wrong.
     """
 

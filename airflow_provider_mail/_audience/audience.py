@@ -25,6 +25,15 @@ if TYPE_CHECKING:
 PASS_BRAKES = "pass_brakes"
 """The parameter of a DAG run that lets the brakes pass."""
 
+SUPPRESSED_KEY = "mail_suppressed"
+"""The key of the XCom with the number of people in the user's tables whom the task has left out."""
+
+DEFAULT_FRACTION = 0.1
+MIN_REMOVED = 10
+MIN_ALL = 3
+"""Without an argument, a run is stopped when more than a tenth would leave, and these are more than so many people, or
+all of an audience of at least so many."""
+
 MAX_EXAMPLES = 5
 
 
@@ -94,6 +103,8 @@ class Audience:
         values: dict[str, Any] = self.lists()
         if self.suppressed is not None:
             values["suppressed"] = self.suppressed
+        if self.task.suppress and not (self.task.is_dry_run or self.sandbox):
+            self.context["ti"].xcom_push(key=SUPPRESSED_KEY, value=self.suppressed_people)
         return values | ({"dry_run": True} if self.task.is_dry_run else {})
 
     def lists(self) -> dict[str, list[str]]:
@@ -110,7 +121,6 @@ class Audience:
         """
         identity = Identity(plan.properties)
         people, self.suppressed = self._suppressed(identity), 0
-        self.suppressed_people = len(people)
 
         def is_selected(key: bytes) -> bool:
             text = key.decode() or None
@@ -142,6 +152,9 @@ class Audience:
             )
         hook = self.task.audience_hook(suppress.sql_conn_id)
         people = suppressed_people(hook, suppress, self.task.mail_conn_id)
+        self.suppressed_people, before = len(people), earlier(self.context, SUPPRESSED_KEY) or 0
+        fewer = before - self.suppressed_people
+        self.check_fraction("max_removed_fraction", fewer, before, "would be left out no longer", all_of=1)
         if suppress.audiences:
             from airflow_provider_mail._audience.people import members
             from airflow_provider_mail._audience.store import StateStore
@@ -168,6 +181,14 @@ class Audience:
             )
         self.task.log.warning("%s: %s; it passes, as the parameter %s says.", argument, numbers, PASS_BRAKES)
 
+    def check_fraction(self, name: str, count: int, size: int, what: str, *, all_of: int = MIN_ALL) -> None:
+        """Stop the run if a share is too large; by default, only with many people, or with all of at least some."""
+        most: float | None = getattr(self.task.brakes, name)
+        fraction = DEFAULT_FRACTION if most is None else most
+        is_enough = most is not None or count > MIN_REMOVED or count >= max(size, all_of)
+        if size and is_enough and count / size > fraction:
+            self.brake(name, f"{count:,} of {size:,} people {what}, more than {fraction:g} of them")
+
     def _only_check(self, rows: Iterable[SelectedRows], plan: ImportPlan, on_reject: Callable[[Reject], None]) -> None:
         """Check the rows as an import does, and send nothing."""
         from airflow_provider_mail.api.flows.validate_rows import RowChecker
@@ -183,6 +204,13 @@ class Audience:
             examples += [masked(key) for key in keys if key]
         would = self.progress.read - self.progress.rejected - (self.suppressed or 0)
         self.task.log.info("Dry run: %s rows would be sent, such as %s.", f"{would:,}", ", ".join(examples) or "none")
+
+
+def earlier(context: Context, key: str) -> Any:
+    """Return what a task has pushed in the last run; of a mapped one, what its first task has."""
+    ti = context["ti"]
+    first = -1 if ti.map_index in (None, -1) else 0
+    return ti.xcom_pull(task_ids=ti.task_id, key=key, map_indexes=first, include_prior_dates=True)
 
 
 def folded(batches: Iterable[Any], identity: Identity) -> Iterator[Any]:

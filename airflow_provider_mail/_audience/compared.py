@@ -18,7 +18,7 @@ from functools import partial
 from itertools import chain, compress, repeat
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_mail._audience.audience import MAX_EXAMPLES, Audience, Send, masked
+from airflow_provider_mail._audience.audience import MAX_EXAMPLES, MIN_REMOVED, Audience, Send, earlier, masked
 from airflow_provider_mail._audience.comparison import CHANGED, JOINED, LEFT, RETURNED, Comparison, operation_of
 from airflow_provider_mail._audience.people import states
 from airflow_provider_mail._audience.removal import Removal, deletes_contacts
@@ -71,12 +71,6 @@ DUE = "everybody is due"
 """The beginning of the reasons to send everybody although the people of the state are known."""
 NO_STATE = "there is no state yet"
 
-DEFAULT_FRACTION = 0.1
-MIN_REMOVED = 10
-MIN_ALL = 3
-"""Without an argument, a run is stopped when more than a tenth would leave, and these are more than so many people, or
-all of an audience of at least so many."""
-
 UNUSUAL_RATIO = 3
 """How many times the changes of the last runs are unusual."""
 RECENT_RUNS = 10
@@ -100,9 +94,9 @@ def list_store(context: Context) -> str:
     version of the DAG and its start, so that its tries and mapped tasks agree.
     """
     ti = context["ti"]
-    first = -1 if ti.map_index in (None, -1) else 0
-    known = ti.xcom_pull(task_ids=ti.task_id, key=STORE_KEY, map_indexes=first, include_prior_dates=True)
-    store: str = known or digest(f"{getattr(ti, 'dag_version_id', None)}/{context['dag_run'].start_date}")
+    store: str = earlier(context, STORE_KEY) or digest(
+        f"{getattr(ti, 'dag_version_id', None)}/{context['dag_run'].start_date}"
+    )
     ti.xcom_push(key=STORE_KEY, value=store)
     return store
 
@@ -390,16 +384,10 @@ class ComparedAudience(Audience):
         if not size and (size := state.header.size or (self._exact and self._last_size())):
             # The people are not known any more, but how many they were.
             removed = max(0, size - counts[JOINED])
-        brakes = self.task.brakes
         changed = removed if not self._comparison.size_before else sum(self._counts.values())
-        most = brakes.max_removed_fraction
-        self._check_fraction("max_removed_fraction", most, removed, size, "would leave the audience")
-        if brakes.max_change_fraction is not None:
-            self._check_fraction("max_change_fraction", brakes.max_change_fraction, changed, size, "would change")
-        before = state.ledger.suppressed
-        if before and self.task.suppress:
-            fewer = before - self.suppressed_people
-            self._check_fraction("max_removed_fraction", most, fewer, before, "would be left out no longer", 1)
+        self.check_fraction("max_removed_fraction", removed, size, "would leave the audience")
+        if self.task.brakes.max_change_fraction is not None:
+            self.check_fraction("max_change_fraction", changed, size, "would change")
         recent = state.ledger.recent
         if len(recent) > 2 and changed > MIN_REMOVED and changed > UNUSUAL_RATIO * max(recent):
             self.task.log.warning(
@@ -409,15 +397,6 @@ class ComparedAudience(Audience):
 
     def _last_size(self) -> int:
         return last_size(self.task.hook.get_conn(), self.new_list)
-
-    def _check_fraction(
-        self, name: str, most: float | None, count: int, size: int, what: str, all_of: int = MIN_ALL
-    ) -> None:
-        """Stop the run if a share is too large; by default, only with many people, or with all of at least some."""
-        fraction = DEFAULT_FRACTION if most is None else most
-        is_enough = most is not None or count > MIN_REMOVED or count >= max(size, all_of)
-        if size and is_enough and count / size > fraction:
-            self.brake(name, f"{count:,} of {size:,} people {what}, more than {fraction:g} of them")
 
     def _log_dry_run(self) -> None:
         examples: dict[str, list[str]] = {}
@@ -567,7 +546,6 @@ class ComparedAudience(Audience):
             mapping=self._values,
             send_list_name=self.list_name or "",
             full_at=int(time.time()),
-            suppressed=state.ledger.suppressed,
             runs=state.ledger.runs,
             recent=state.ledger.recent,
             seen=state.ledger.seen,
@@ -619,7 +597,6 @@ class ComparedAudience(Audience):
         self._store_versions(state)
         ledger.complete = True
         ledger.seen |= self._seen
-        ledger.suppressed = self.suppressed_people if self.task.suppress else None
         ledger.runs = [*ledger.runs, (state.began_at, self.context["ti"].run_id)][-MAX_RUNS:]
         if not self._reason:
             ledger.recent = [*ledger.recent, sum(self._counts.values())][-RECENT_RUNS:]

@@ -71,7 +71,6 @@ class Ledger:
     :param repel_list_names: the exclusion lists; empty if there is none, or people are on it who must not be.
     :param excluded_on: the number of people who must be on each.
     :param versions: what the service says of each list after the last run: see `list_versions`.
-    :param suppressed: people whom the user's tables left out. Default: not known.
     :param seen: generation and version of each other audience in the store before the last run.
     """
 
@@ -88,7 +87,6 @@ class Ledger:
     parts: str = ""
     versions: dict[str, str] = field(default_factory=dict)
     full_at: int = 0
-    suppressed: int | None = None
     runs: list[tuple[int, str]] = field(default_factory=list)
     recent: list[int] = field(default_factory=list)
     seen: dict[str, tuple[str, int]] = field(default_factory=dict)

@@ -419,7 +419,7 @@ def _state_problem(arguments: Mapping[str, Any], *, has_database: bool) -> str |
     """Return why the arguments of a state do not go together."""
     changes_only, brakes = arguments.get("changes_only", ...), arguments.get("brakes") or Brakes()
     if changes_only is None:
-        names = ("max_change_fraction", "max_removed_fraction")
+        names = ("max_change_fraction", *(["max_removed_fraction"] if arguments.get("suppress", ...) is None else []))
         useless = next((name for name in names if getattr(brakes, name) is not None), None)
         return useless and f"brakes: {useless} needs changes_only: without a state, nothing is compared"
     if changes_only is ...:

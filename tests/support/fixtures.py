@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -67,6 +68,13 @@ def _no_unit(config: pytest.Config) -> None:
     """Fail the test that got into `make test-unit` and asks for a server while it runs."""
     if config.getoption("markexpr") == "unit":
         pytest.fail("a test that starts a server without naming its fixture has to be marked `not_unit`")
+
+
+@pytest.fixture(autouse=True)
+def _no_earlier_runs() -> None:
+    """No task has run before the test."""
+    if tries := sys.modules.get("tests.support.tries"):
+        tries.TaskInstance.earlier.clear()
 
 
 @pytest.fixture(autouse=True)

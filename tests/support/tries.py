@@ -139,18 +139,19 @@ class TaskInstance:
     pushed: dict[str, Any] = field(default_factory=dict)
     others: dict[str, Any] = field(default_factory=dict)
     """What the first task instance of a mapped task has pushed."""
-    earlier: ClassVar[dict[str, Any]] = {}
-    """What the task has pushed in earlier runs."""
+    earlier: ClassVar[dict[tuple[str, int, str], Any]] = {}
+    """What tasks have pushed in any run of a test, by task, map index and key."""
 
     def get_first_reschedule_date(self, context: Any) -> None:
         """It runs in its first process."""
 
     def xcom_push(self, key: str, value: Any) -> None:
-        self.pushed[key] = json.loads(json.dumps(value))
+        self.pushed[key] = self.earlier[self.task_id, self.map_index, key] = json.loads(json.dumps(value))
 
     def xcom_pull(self, *, key: str, map_indexes: Any = None, include_prior_dates: bool = False, **_: Any) -> Any:
         pushed = self.others if map_indexes not in (None, self.map_index) else self.pushed
-        return pushed.get(key, self.earlier.get(key) if include_prior_dates else None)
+        before = self.earlier.get((self.task_id, map_indexes, key)) if include_prior_dates else None
+        return pushed.get(key, before)
 
 
 class Tries:

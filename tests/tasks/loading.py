@@ -23,6 +23,7 @@ from airflow_provider_mail.version_compat import AirflowFailException
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from mail_emulator import Emulator
 from tests.support.changes import around_requests, post
+from tests.support.tries import TaskInstance
 
 UTC = datetime.UTC
 LIST, LISTS = "contacts/list/get", "lists/get"
@@ -46,8 +47,9 @@ def executed(operator: Any, at: datetime.datetime | None = None) -> dict[str, An
 
     :param at: when its run began. Default: now.
     """
-    run = SimpleNamespace(run_after=at or datetime.datetime.now(UTC), clear_number=0)
-    ti = SimpleNamespace(dag_id="dag", task_id="task", run_id="run", map_index=-1, try_number=1)
+    at = at or datetime.datetime.now(UTC)
+    run = SimpleNamespace(run_after=at, start_date=at, clear_number=0)
+    ti = TaskInstance("task", run_id="run", try_number=1)
     result: dict[str, Any] = operator.execute({"dag_run": run, "ti": ti})
     return result
 

@@ -230,9 +230,11 @@ def test_people_to_leave_out(audience: Audience, crm: SqlDatabase, tmp_path: Pat
         ({"suppress_events": "mail_events", "suppress_opted_in": _opted_in("2024-01-02")}, "ada bob cem dora eva"),
         ({"suppress_events": "mail_events", "suppress_opted_in": _opted_in("2024-01-01")}, "bob cem dora eva"),
     ):
-        result = audience.run("ada bob cem dora eva", reached, reached=reached, suppress_conn_id="crm", **arguments)
+        given = {"suppress_conn_id": "crm", "max_removed_fraction": 1} | arguments
+        result = audience.run("ada bob cem dora eva", reached, reached=reached, **given)
         assert [result["read"], result["suppressed"]] == [5, 5 - len(reached.split())]
     rejects: dict[str, Any] = {"rejects_path": str(tmp_path / "rejects.jsonl"), "max_reject_fraction": 1}
+    rejects["max_removed_fraction"] = 1
     people = {"suppress_conn_id": "crm", "suppress_table": "staff", "refused": "max", "reached": "ada"}
     audience.run("eva ada max", **people | rejects)
     assert '"row_number": 3' in (tmp_path / "rejects.jsonl").read_text()

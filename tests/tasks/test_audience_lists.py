@@ -457,6 +457,7 @@ def test_how_many_may_leave(
     assert requested(emulator) == []
 
 
+@pytest.mark.parametrize("changes_only", [True, False])
 @pytest.mark.parametrize(("left_out", "later", "stops"), [
     (1, 0, True), (2, 1, False), (20, 9, True), (20, 10, False), (200, 181, False), (200, 179, True),
 ])  # fmt: skip
@@ -464,20 +465,31 @@ def test_how_many_may_be_left_out_no_longer(
     emulator: Emulator,
     audience: Audience,
     warehouse: SqlDatabase,
+    changes_only: bool,
     left_out: int,
     later: int,
     stops: bool,
 ) -> None:
+    """Also if the state is lost, or there is none."""
     warehouse.execute("CREATE TABLE no_mail (email TEXT)")
     warehouse.execute("INSERT INTO no_mail", [(f"q{number}@example.com",) for number in range(left_out)])
-    suppressed: dict[str, Any] = {"suppress_conn_id": "warehouse", "suppress_table": "no_mail"}
-    audience.run("ada bob q0", reached="ada bob", **suppressed)
+    given: dict[str, Any] = {"suppress_conn_id": "warehouse", "suppress_table": "no_mail", "changes_only": changes_only}
+    audience.run("ada bob q0", reached="ada bob", **given)
     warehouse.execute(f"DELETE FROM no_mail WHERE CAST(substr(email, 2, instr(email, '@') - 2) AS INT) >= {later}")
+    if changes_only:
+        warehouse.execute("DELETE FROM mail_audiences")
+    # A run that is stopped is not the one before.
+    for _ in range(2):
+        if stops:
+            with pytest.raises(AirflowFailException, match="would be left out no longer"):
+                audience.load("ada bob q0", **given)
+            assert requested(emulator) == []
+    audience.load("ada bob q0", dry_run=True, max_removed_fraction=1, **given)
     if stops:
         with pytest.raises(AirflowFailException, match="would be left out no longer"):
-            audience.load("ada bob q0", **suppressed)
-        assert requested(emulator) == []
-    audience.run("ada bob", "", max_removed_fraction=1, **suppressed)
+            audience.load("ada bob q0", **given)
+    audience.run("ada bob", max_removed_fraction=1, **given)
+    audience.run("ada bob", **given)
 
 
 # --- a person is forgotten ---
@@ -539,7 +551,7 @@ def test_a_claim_of_a_run_that_has_ended_keeps_nobody(
 def another_airflow() -> Iterator[None]:
     """Be an Airflow with the same DAGs, configuration, secrets and connections, and no prefix."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(TaskInstance.earlier, STORE_KEY, "0123abcd")
+        patch.setattr(TaskInstance, "earlier", {("load", -1, STORE_KEY): "0123abcd"})
         yield
 
 
