@@ -88,6 +88,7 @@ REQUESTS: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "preflight": [
         (SENDERS, {}),
         *pages(LISTS, {"search": "newsletter"} | LOOKED_UP),
+        *pages(LISTS, {"search": "staff"} | LOOKED_UP),
         (LISTS, {"search": "newsletter"} | LOOKED_UP),
         (CONTACTS, {"listName": "newsletter", "pageSize": 1}),
         (LISTS, {"search": "staff"} | LOOKED_UP),
@@ -96,6 +97,7 @@ REQUESTS: dict[str, list[tuple[str, dict[str, Any]]]] = {
         ("/v5/campaign/mail/sends", SPRING | {"sandboxMode": True})],
     "create_campaign": [(CAMPAIGNS, {"mailName": "spring"} | LOOKED_UP),
                         *pages(LISTS, {"search": "newsletter"} | LOOKED_UP),
+                        *pages(LISTS, {"search": "staff"} | LOOKED_UP),
                         ("/v5/campaign/mail/sends", SPRING),
                         (CAMPAIGNS, {"mailName": "spring"} | LOOKED_UP)],
     "send_test": [
