@@ -594,7 +594,9 @@ class ComparedAudience(Audience):
                     f"{differs}. Others have changed it, or the service has not added a contact. The next try sends "
                     "everybody, to a new list"
                 )
-        self._store_versions(state)
+        if self._reason or self.progress.requests or self._counts[LEFT]:
+            # Of a run that has changed nothing, others' changes meanwhile would count as its own.
+            self._store_versions(state)
         ledger.complete = True
         ledger.seen |= self._seen
         ledger.runs = [*ledger.runs, (state.began_at, self.context["ti"].run_id)][-MAX_RUNS:]

@@ -20,6 +20,7 @@ from airflow_provider_mail.arguments import ChangesOnly, Rejects
 from airflow_provider_mail.transfers.object_storage_to_mail import ObjectStorageToMailContactsOperator
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
 from mail_emulator import Emulator
+from tests.support.changes import post
 from tests.support.clock import Clock
 from tests.tasks import test_audience
 from tests.tasks.conftest import SqlDatabase
@@ -370,6 +371,19 @@ def test_a_campaign_that_is_still_to_be_sent_keeps_its_lists(
     audience.run("eva", "(ada)")
     emulator.clock.set("2027-01-01T00:00:00Z")
     assert mailed(emulator, "later") == ["ada", "bob"]
+
+
+def test_a_draft_keeps_its_lists(emulator: Emulator, audience: Audience, clock: Clock) -> None:
+    """A person may send it later. The run after the next one has lists that it does not name."""
+    lists = []
+    for people in ("ada bob", "ada eva", "ada max"):
+        lists.append(audience.load(people, max_removed_fraction=1)["send_list_names"])
+        if people == "ada bob":
+            done(created({"send_list_names": lists[0]}, "draft", only_save=True))
+        clock.sleep(DAY)
+    assert lists[0] != lists[1] == lists[2]
+    held = post(emulator, "contacts/list/get", listName=lists[0][0])["contactList"]
+    assert [contact["email"] for contact in held] == ["ada@example.com", "bob@example.com"]
 
 
 def test_two_runs_at_once(audience: Audience, monkeypatch: pytest.MonkeyPatch) -> None:

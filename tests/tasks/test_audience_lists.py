@@ -241,6 +241,24 @@ def test_lists_that_others_have_changed(
     audience.run("ada bob cem", "ada bob cem")
 
 
+@pytest.mark.parametrize("number", [4, 5])
+def test_lists_that_others_change_during_a_run_without_changes(
+    emulator: Emulator, audience: Audience, clock: Clock, number: int
+) -> None:
+    """As many people as before are on them."""
+    result = audience.load("ada bob cem")
+    clock.sleep(DAY)
+
+    def change() -> None:
+        _erase(emulator, "bob")
+        _put_on(emulator, result["send_list_names"][0])
+
+    with at_request(emulator, "contacts/list/get", number, change):
+        result = audience.load("ada bob cem")
+    assert "has other people" in error_of(partial(done, created(result)))
+    audience.run("ada bob cem", "ada bob cem")
+
+
 @pytest.mark.parametrize("exact", [True, False])
 def test_a_list_that_others_have_made_anew(emulator: Emulator, audience: Audience, clock: Clock, exact: bool) -> None:
     emulator.change_settings(list_modify_date=False)

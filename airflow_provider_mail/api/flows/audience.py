@@ -186,14 +186,15 @@ def lists_in_use(client: Client, *, only_scheduled: bool = False) -> set[str]:
 
     All campaigns are read: the specification does not show the status of a scheduled one, which may be any.
 
-    :param only_scheduled: only of campaigns whose send time is ahead.
+    :param only_scheduled: only of those that are still to be sent: drafts, and campaigns whose send time is ahead.
     """
     # Every import imports this module, and building the models of campaigns takes as long as 15,000 of its rows.
-    from airflow_provider_mail.api.campaigns import FINAL, GetCampaigns
+    from airflow_provider_mail.api.campaigns import FINAL, GetCampaigns, MailStatus
 
     names = set[str]()
     for campaign in all_records(client, GetCampaigns(page_size=100)):
-        is_used = campaign.send_time_is_ahead(client.service_clock.latest())
+        is_draft = campaign.mail_status == MailStatus.DRAFT
+        is_used = is_draft or campaign.send_time_is_ahead(client.service_clock.latest())
         if not only_scheduled and not is_used:
             is_final = campaign.mail_status in FINAL
             is_used = not is_final or campaign.send_by_date_time is None
@@ -244,7 +245,8 @@ def check_lists(client: Client, totals: Mapping[str, int], versions: Mapping[str
         if now[name] != count
     ]
     versions_now = {} if changed else list_versions(client, versions)
-    changed += [f"list {name!r} has other people" for name in versions_now if versions_now[name] != versions[name]]
+    others = (name for name, version in versions_now.items() if not is_version(versions[name], version))
+    changed += [f"list {name!r} has other people" for name in others]
     return "; ".join(changed)
 
 
