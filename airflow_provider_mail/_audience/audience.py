@@ -14,7 +14,6 @@ from airflow_provider_mail._task.import_rows import numbered, selected
 from airflow_provider_mail._task.storage import Spool
 from airflow_provider_mail.api.flows.import_contacts import SelectedRows
 from airflow_provider_mail.version_compat import AirflowFailException
-from airflow_provider_mail.warehouse.read_files import FileBatch
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -78,7 +77,7 @@ class Audience:
         :param rows: with the values that ``plan`` maps.
         """
         if self.is_plain:
-            send(folded(rows, Identity(plan.properties)), plan)
+            send(rows, plan, spell=Identity(plan.properties).spelled)
             return
         selected = (batch for batch, _ in self.selected(rows, plan))
         if self.task.is_dry_run:
@@ -211,16 +210,6 @@ def earlier(context: Context, key: str) -> Any:
     ti = context["ti"]
     first = -1 if ti.map_index in (None, -1) else 0
     return ti.xcom_pull(task_ids=ti.task_id, key=key, map_indexes=first, include_prior_dates=True)
-
-
-def folded(batches: Iterable[Any], identity: Identity) -> Iterator[Any]:
-    """Yield lists of rows with each address in the one spelling of its person, which is what the service gets."""
-    for batch in batches:
-        rows, _ = identity.keyed(batch)
-        if rows is not batch and isinstance(batch, SelectedRows):
-            yield SelectedRows(rows, batch.numbers, batch.lines)
-        else:
-            yield batch if rows is batch else FileBatch(rows, getattr(batch, "lines", ()))
 
 
 def masked(key: str) -> str:

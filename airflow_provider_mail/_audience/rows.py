@@ -71,6 +71,15 @@ class Identity:
             keys.append(b"" if key is None else key.encode())
         return spelled, keys
 
+    def spelled(self, rows: Sequence[Sequence[Any]]) -> Sequence[Sequence[Any]]:
+        """Return rows with each address in the spelling that is sent: the same rows if all have it."""
+        try:
+            text = "" if self.email is None else "\n".join([row[self.email] or "" for row in rows])
+        except (TypeError, IndexError):
+            return self.keyed(rows)[0]
+        is_usual = text.isascii() and text == text.lower() and ".\n" not in f"{text}\n"
+        return rows if is_usual else self.keyed(rows)[0]
+
     def _usual(self, rows: Sequence[Sequence[Any]]) -> list[bytes] | None:
         """Return the keys if all addresses have their usual spelling. One text, since this is the hot path."""
         if self.email is None or set(map(len, rows)) != {self._width}:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail._task.import_rows import RejectSpool, Source
     from airflow_provider_mail._task.imports import ImportProgress, StoredImportCheckpoint
     from airflow_provider_mail.api.flows.import_contacts import ImportCheckpoint, ImportPlan, Progress, SelectedRows
-    from airflow_provider_mail.api.flows.validate_rows import Reject
+    from airflow_provider_mail.api.flows.validate_rows import Reject, Spell
     from airflow_provider_mail.lineage import Data
 
 PROPERTIES = {"email": "email", "name": "name", "phonenumber": "phoneNumber"}
@@ -189,6 +189,7 @@ class BaseContactImportOperator(MailLineage, SendGuardMixin, BaseInterruptibleOp
     ) -> None:
         from airflow_provider_mail._task.import_rows import numbered, pick
         from airflow_provider_mail.api.flows.import_contacts import import_contacts
+        from airflow_provider_mail.api.flows.validate_rows import unchanged
 
         mapping = self._mapping(source.columns)
         spool.place_of = self.reject_place
@@ -209,6 +210,7 @@ class BaseContactImportOperator(MailLineage, SendGuardMixin, BaseInterruptibleOp
             plan: ImportPlan,
             on_reject: Callable[[Reject], None] = spool.add,
             checkpoint: ImportCheckpoint | None = checkpoint,
+            spell: Spell = unchanged,
         ) -> None:
             import_contacts(
                 self.hook.get_conn(),
@@ -219,6 +221,7 @@ class BaseContactImportOperator(MailLineage, SendGuardMixin, BaseInterruptibleOp
                 progress=progress,
                 checkpoint=checkpoint,
                 interrupt=self.new_interrupt(),
+                spell=spell,
             )
 
         complete = False

@@ -11,9 +11,11 @@ import json
 import lzma
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from pathlib import PurePosixPath
 from typing import IO, Any, NamedTuple
@@ -43,6 +45,9 @@ MAX_ROW = 1_000_000
 """Limit for characters in a row of CSV and bytes in a line of JSON Lines. A longer one is a sign of a file of another
 kind, which would be read into memory as a whole.
 """
+
+_LINES, _PIECE = 500, 1 << 14
+"""Lines of CSV that are parsed at once, if all are shorter than the second number."""
 
 _SEPARATOR = re.compile(r"sep=([^\r\n\"])\r?\n?", re.IGNORECASE)
 
@@ -205,48 +210,99 @@ def _csv(file: IO[bytes], form: FileForm, line: list[int]) -> FileRows:
     # The wrapper must not close the caller's file, not even when it is collected.
     plain = io.BufferedReader(_UnownedFile(file), 1 << 20)
     text = io.TextIOWrapper(plain, encoding=_encoding(plain, form), newline="")
-    row, size, start, width = 1, 0, 0, 0
-    first, delimiter = text.readline(MAX_ROW), form.delimiter
-    if declared := _SEPARATOR.fullmatch(first):  # as Excel writes it
-        first, delimiter, start = "", declared[1], 1
+    pieces = iter(partial(text.readline, _PIECE), "")
+    waiting: deque[str] = deque()
+    failure: UnicodeDecodeError | None = None
+    row, size, taken, width, delimiter = 1, 0, 0, 0, form.delimiter
+
+    def fill() -> bool:
+        """Return whether lines are waiting, after reading some if there are none."""
+        nonlocal failure
+        if not waiting and failure is None:
+            try:
+                waiting.extend(islice(pieces, _LINES))
+            except UnicodeDecodeError as error:
+                failure = error
+        if not waiting and failure is not None:
+            # Text is decoded some lines ahead.
+            line[0] = taken + 1 + failure.object[: failure.start].count(b"\n")
+            raise failure
+        return bool(waiting)
 
     def lines() -> Iterator[str]:
-        nonlocal size, first
-        while piece := first or text.readline(MAX_ROW):
-            first = ""
+        nonlocal size, taken
+        while fill():
+            piece = waiting.popleft()
+            while size + len(piece) < MAX_ROW and not piece.endswith(("\n", "\r")) and fill():
+                piece += waiting.popleft()
             # A quoted value may span lines.
             size += len(piece)
             if size >= MAX_ROW:
                 raise WarehouseError(
                     f"row {row} is longer than {MAX_ROW:,} characters: is a quotation mark not closed, or is it no CSV?"
                 )
+            taken += 1
             yield piece
 
-    reader = csv.reader(lines(), delimiter=delimiter, escapechar=form.escape, strict=True)
+    def reader(of: Iterable[str]) -> Any:
+        return csv.reader(of, delimiter=delimiter, escapechar=form.escape, strict=True)
 
-    def rows() -> Iterator[tuple[int, Row]]:
+    def one_by_one() -> Iterator[tuple[int, Row]]:
+        """Yield the rows of the waiting lines, and of those that the last one needs."""
         nonlocal row, size
-        line[0] = start + 1
-        try:
-            for values in reader:
-                began, line[0] = line[0], start + reader.line_num + 1
-                row, size = row + 1, 0
-                if values:
-                    # CSV has no other form of a missing value.
-                    record = tuple(value or None for value in values)
-                    if len(record) != width and width:
-                        record = WrongWidth.of(record, f"has {len(record)} values instead of {width}")
-                    yield began, record
-        except UnicodeDecodeError as error:
-            # Text is decoded some lines ahead.
-            line[0] = start + reader.line_num + 1 + error.object[: error.start].count(b"\n")
-            raise
+        began = line[0] = taken + 1
+        for values in reader(lines()):
+            row, size, line[0] = row + 1, 0, taken + 1
+            if values:
+                # CSV has no other form of a missing value.
+                record = tuple(value or None for value in values)
+                if len(record) != width and width:
+                    record = WrongWidth.of(record, f"has {len(record)} values instead of {width}")
+                yield began, record
+            began = line[0]
+            if values and not waiting:
+                return
 
-    records = rows()
+    def at_once() -> list[Row] | None:
+        """Return the rows of the waiting lines, if each is one row of the usual width."""
+        nonlocal row, taken
+        try:
+            found = [*reader(waiting)]
+        except csv.Error:
+            return None
+        if len(found) != len(waiting) or {*map(len, found)} != {width} or max(map(len, waiting)) >= _PIECE:
+            return None
+        row, taken = row + len(found), taken + len(found)
+        waiting.clear()
+        return [tuple(values) if all(values) else tuple(value or None for value in values) for values in found]
+
+    def batches() -> Batches:
+        records: list[Row] = []
+        begins: list[int] = []
+        while fill():
+            first = taken + 1
+            if (found := at_once()) is not None:
+                begins += range(first, first + len(found))
+                records += found
+            for began, record in one_by_one() if found is None else ():
+                begins.append(began)
+                records.append(record)
+                if len(records) == form.size:  # before what follows may fail
+                    yield FileBatch(records, begins)
+                    records, begins = [], []
+            while len(records) >= form.size:
+                yield FileBatch(records[: form.size], begins[: form.size])
+                del records[: form.size], begins[: form.size]
+        if records:
+            yield FileBatch(records, begins)
+
+    if fill() and (declared := _SEPARATOR.fullmatch(waiting[0])):  # as Excel writes it
+        delimiter, taken = declared[1], 1
+        waiting.popleft()
     if form.column_names is not None:
         width = len(form.column_names)
-        return FileRows(list(form.column_names), _numbered(records, form.size), None)
-    _, header = next(records, (0, None))
+        return FileRows(list(form.column_names), batches(), None)
+    _, header = next(one_by_one(), (0, None))
     if header is None and form.may_be_empty:
         return FileRows([], iter(()), None)
     if header is None:
@@ -255,7 +311,7 @@ def _csv(file: IO[bytes], form: FileForm, line: list[int]) -> FileRows:
         raise WarehouseError("no column has a name (column_names, if this line is no header)")
     width = len(header)
     # A column without a name, such as the index of pandas, cannot be mapped.
-    return FileRows([str(name or "").strip() for name in header], _numbered(records, form.size), None)
+    return FileRows([str(name or "").strip() for name in header], batches(), None)
 
 
 def _json_lines(file: IO[bytes], form: FileForm, line: list[int]) -> FileRows:

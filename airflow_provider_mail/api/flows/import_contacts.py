@@ -24,7 +24,7 @@ from airflow_provider_mail.api._core.requests import MailResponse
 from airflow_provider_mail.api.client import MailClient
 from airflow_provider_mail.api.contacts import ColumnMapping, ImportContacts, UpdateMode
 from airflow_provider_mail.api.errors import MailError, MailInterruptedError, MailRejectedError, MailValidationError
-from airflow_provider_mail.api.flows.validate_rows import CheckedRows, Reject, Row, RowChecker
+from airflow_provider_mail.api.flows.validate_rows import CheckedRows, Reject, Row, RowChecker, Spell, unchanged
 
 __all__ = ["ImportPlan", "Progress", "import_contacts"]
 
@@ -108,6 +108,7 @@ def import_contacts(
     progress: Progress | None = None,
     checkpoint: ImportCheckpoint | None = None,
     interrupt: Interrupt | None = None,
+    spell: Spell = unchanged,
 ) -> Progress:
     """Import all rows of a source.
 
@@ -122,13 +123,15 @@ def import_contacts(
     :param checkpoint: that of earlier tries. All rows are read and validated again, so that the same rows are
         rejected; chunks that the service has accepted are not sent, except for the rows that it had rejected.
     :param interrupt: ends the import from outside, such as from ``on_kill`` of an operator.
+    :param spell: returns rows with each address in the spelling to send. Default: text is sent unchanged.
     :raises MailError: the first final error of a chunk. Requests in flight may finish within the connection's timeout;
         if something else ends the import, such as Airflow's ``execution_timeout``, within two seconds. Chunks without a
         response are sent again by the next try.
     :raises MailInterruptedError: the interrupt ended the import.
     """
     progress = Progress() if progress is None else progress
-    _Import(client, plan, on_reject, on_progress, progress, checkpoint).run(source, interrupt)
+    checker = RowChecker(plan.properties, plan.null_value, spell)
+    _Import(client, plan, checker, on_reject, on_progress, progress, checkpoint).run(source, interrupt)
     return progress
 
 
@@ -138,6 +141,7 @@ class _Import:
 
     client: MailClient
     plan: ImportPlan
+    checker: RowChecker
     on_reject: Callable[[Reject], None]
     on_progress: Callable[[Progress], None]
     progress: Progress
@@ -149,10 +153,6 @@ class _Import:
     """The number of rows that were given."""
     origins: dict[int, tuple[int, Sequence[int], Sequence[int]]] = field(default_factory=dict)
     """Of each chunk in flight, the position of its first row, and the numbers and the lines of its rows, if given."""
-    checker: RowChecker = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.checker = RowChecker(self.plan.properties, self.plan.null_value)
 
     def run(self, source: Iterable[Sequence[Row]], interrupt: Interrupt | None) -> None:
         # Never more threads than connections: httpcore may close a connection just assigned to a waiting thread (its

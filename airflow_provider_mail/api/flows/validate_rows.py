@@ -1,7 +1,7 @@
 """Validate the rows of a source for an import, and reject invalid rows with a reason.
 
-This is the hot path of a million rows: one compiled validator checks a chunk, and Python handles only the rows that it
-does not accept unchanged. The result for a row never depends on other rows.
+This is the hot path of a million rows: each column of a chunk is matched as one text, and only where that fails, rows
+are looked at. The result for a row never depends on other rows.
 """
 
 from __future__ import annotations
@@ -9,20 +9,18 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from datetime import date, time
 from decimal import Decimal
 from functools import cached_property
-from itertools import compress, count
-from operator import is_
 from typing import Annotated, Any, TypeAlias
 from uuid import UUID
 
 import msgspec
-from pydantic import AfterValidator, ConfigDict, FailFast, Field, StringConstraints, TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
 from airflow_provider_mail.api._core.fields import (
     ADDRESS_PATTERN,
+    MAX_LABEL_BYTES,
     OPTIONAL_PHONE_PATTERN,
     PATTERN_MESSAGES,
     PHONE_PATTERN,
@@ -33,8 +31,18 @@ from airflow_provider_mail.api.errors import problem_message
 __all__ = ["Reject"]
 
 Row: TypeAlias = Sequence[Any]
+Spell: TypeAlias = Callable[[Sequence[Row]], Sequence[Row]]
+"""Returns rows with each address in the spelling to send: the same rows if all have it."""
+
+
+def unchanged(value: Any) -> Any:
+    return value
+
 
 _CONFIG = ConfigDict(hide_input_in_errors=True)
+
+_PART = 50
+"""Rows that are looked at one by one if one of them is not as nearly all are."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,22 +92,35 @@ class RowChecker:
     :param properties: the property of each value of a row, by position: ``email``, ``name``, ``phoneNumber`` or
         another that the platform knows.
     :param null_value: sent for a missing value. Default: ``null``.
+    :param spell: gives addresses the spelling to send; those in small letters of ASCII have it. Default: none.
     """
 
-    def __init__(self, properties: Sequence[str], null_value: str | None = None) -> None:
+    def __init__(
+        self,
+        properties: Sequence[str],
+        null_value: str | None = None,
+        spell: Spell = unchanged,
+    ) -> None:
         self._properties = tuple(properties)
         self._null_value = null_value
         self._email = self._properties.index("email") if "email" in self._properties else None
         self._phone = self._properties.index("phoneNumber") if "phoneNumber" in self._properties else None
         self._converters = [self._converter(name) for name in self._properties]
+        self._spell = spell
+        # Nearly all chunks have these types.
+        needed = self._phone if self._email is None else self._email
+        types = tuple(str if place == needed else str | None for place in range(len(self._properties)))
+        self._usual_rows: Any = list[tuple[types]]  # type: ignore[valid-type]
+        self._addresses, self._numbers = _lines(ADDRESS_PATTERN), _lines(PHONE_PATTERN)
+        self._encoder, self._buffer = msgspec.json.Encoder(), bytearray()
+        self._convert_first = self._spell_first = False
+        self._was_usual = True
+
+    @cached_property
+    def _quick(self) -> TypeAdapter[list[Row]]:
         # With any limit on the length, pydantic searches for lone surrogates, which UTF-8 cannot encode. That takes
         # time; on the hot path, the encoder finds them anyway.
-        self._quick = self._chunk_validator()
-        # Most chunks are valid as they are, which is found in half of the time that finding invalid rows takes.
-        valid: Any = self._row_type(required="email" if self._email is not None else "")
-        self._valid = TypeAdapter[list[Row]](Annotated[list[valid], FailFast()], config=_CONFIG)
-        self._encoder, self._buffer = msgspec.json.Encoder(), bytearray()
-        self._convert_first, self._was_valid = False, True
+        return self._chunk_validator()
 
     @cached_property
     def _careful(self) -> TypeAdapter[list[Row]]:
@@ -114,39 +135,98 @@ class RowChecker:
 
         :param encoded: the rows as JSON, if they are known in that form.
         """
-        if self._was_valid:
-            with suppress(ValidationError, UnicodeEncodeError):
-                checked = self._valid.validate_python(rows)
-                if encoded is None or self._null_value is not None:
-                    encoded = self._encode(checked)
-                return CheckedRows(encoded, range(first_number, first_number + len(checked)), [])
+        texts = [self._text(_values(row)) for row in rows] if self._convert_first else rows
+        if self._spell_first:
+            texts = self._spell(texts)
         try:
-            return self._check(self._quick, rows, first_number)
+            if self._was_usual and self._are_usual(texts):
+                if encoded is None or self._null_value is not None:
+                    encoded = self._encode(texts)
+                return CheckedRows(encoded, range(first_number, first_number + len(rows)), [])
+            candidates = list(texts)
+            return self._check(self._quick, candidates, self._doubtful(candidates), rows, first_number)
         except UnicodeEncodeError:
-            return self._check(self._careful, rows, first_number)
+            return self._check(self._careful, [*self._spell(texts)], range(len(rows)), rows, first_number)
 
-    def _check(self, validator: TypeAdapter[list[Row]], rows: Sequence[Row], first_number: int) -> CheckedRows:
-        candidates = [self._text(_values(row)) for row in rows] if self._convert_first else rows
-        checked = validator.validate_python(candidates)
-        numbers: Sequence[int] = range(first_number, first_number + len(checked))
-        # The validator returns a valid row as a new tuple, and any other row unchanged.
-        suspects = list(compress(count(), map(is_, checked, candidates)))
+    def _doubtful(self, rows: list[Row]) -> Sequence[int]:
+        """Give addresses the spelling to send, and return the indexes of rows beside an unusual one."""
+        doubtful: list[int] = []
+        parts = range(0, len(rows), _PART)
+        respelled = 0
+        for begin in parts:
+            part = rows[begin : begin + _PART]
+            if self._are_usual(part):
+                continue
+            spelled = self._spell(part)
+            if spelled is not part:
+                respelled += 1
+                rows[begin : begin + _PART] = spelled
+                if self._are_usual(spelled):
+                    continue
+            doubtful += range(begin, begin + len(part))
+        self._was_usual = not doubtful
+        # What most parts of a source need is done for a chunk at once.
+        self._spell_first = self._spell_first or respelled > len(parts) // 2
+        return doubtful
+
+    def _check(
+        self,
+        validator: TypeAdapter[list[Row]],
+        candidates: list[Row],
+        doubtful: Sequence[int],
+        rows: Sequence[Row],
+        first_number: int,
+    ) -> CheckedRows:
+        """Return the valid rows; those in doubt are validated, and reported as they were given."""
+        alone: list[int] = []
+        validated = validator.validate_python([candidates[index] for index in doubtful])
+        for index, row in zip(doubtful, validated, strict=True):
+            # The validator returns a valid row as a new tuple, and any other row unchanged.
+            if row is candidates[index]:
+                alone.append(index)
+            candidates[index] = row
+        numbers: Sequence[int] = range(first_number, first_number + len(rows))
         rejects: list[Reject] = []
         rejected: list[int] = []
-        for index in suspects:
-            row = _values(rows[index])
-            checked[index], problem = self._validate(row)
+        for index in alone:
+            (row,) = self._spell([_values(rows[index])])
+            candidates[index], problem = self._validate(row)
             if problem is not None:
                 rejected.append(index)
                 rejects.append(Reject(row_number=numbers[index], field=problem[0], reason=problem[1], row=row))
-        self._was_valid = not suspects
         # A column of numbers or dates has them in every chunk.
-        self._convert_first = self._convert_first or len(suspects) > len(rows) // 2
+        self._convert_first = self._convert_first or len(alone) > len(rows) // 2
         if rejects:
             numbers = list(numbers)
             for index in reversed(rejected):
-                del checked[index], numbers[index]
-        return CheckedRows(self._encode(checked), numbers, rejects)
+                del candidates[index], numbers[index]
+        return CheckedRows(self._encode(candidates), numbers, rejects)
+
+    def _are_usual(self, rows: Sequence[Row]) -> bool:
+        """Return whether all rows are valid as they are and have the spelling to send, as far as that is fast."""
+        try:
+            msgspec.convert(rows, self._usual_rows)
+        except msgspec.ValidationError:
+            return False
+        if self._email is not None and rows:
+            addresses = [row[self._email] for row in rows]
+            text = "\n".join(addresses)
+            small = text.lower()
+            is_spelled = self._spell is unchanged or small == text
+            # No part of an address can be too long, and no domain is encoded.
+            is_short = text.isascii() and max(map(len, addresses)) <= MAX_LABEL_BYTES and "xn--" not in small
+            if not (is_spelled and is_short and self._match(self._addresses, text, len(rows))):
+                return False
+        if self._phone is None:
+            return True
+        numbers = [row[self._phone] for row in rows]
+        if self._email is not None:
+            numbers = [*filter(None, numbers)]
+        return not numbers or self._match(self._numbers, "\n".join(numbers), len(numbers))
+
+    @staticmethod
+    def _match(pattern: Any, text: str, lines: int) -> bool:
+        return text.count("\n") == lines - 1 and bool(pattern.isinstance_python(f"{text}\n"))
 
     def _validate(self, row: Row) -> tuple[Row, tuple[str, str] | None]:
         """Return the row as text and ``None``, or the row, the first invalid property and the reason."""
@@ -170,7 +250,7 @@ class RowChecker:
         email, phone = self._email, self._phone
         return email is not None and phone is not None and row[email] is None and not row[phone]
 
-    def _encode(self, rows: list[Row]) -> bytes:
+    def _encode(self, rows: Sequence[Row]) -> bytes:
         if self._null_value is not None:
             rows = [[self._null_value if value is None else value for value in row] for row in rows]
         self._encoder.encode_into(rows, self._buffer)  # which is as long as the chunks before needed
@@ -205,8 +285,14 @@ class RowChecker:
 
     def _converter(self, name: str) -> Callable[[Any], Any]:
         if name == "email":
-            return _unchanged if self._phone is None else _none_for_empty
+            return unchanged if self._phone is None else _none_for_empty
         return _number_as_text if name == "phoneNumber" else as_text
+
+
+def _lines(pattern: str) -> Any:
+    """Return a validator of texts of which each line matches a pattern, and ends with a line break."""
+    line = pattern.removeprefix("^").removesuffix("$")
+    return TypeAdapter(Annotated[str, StringConstraints(strict=True, pattern=rf"^(?:{line}\n)+$")]).validator
 
 
 def _values(row: Any) -> Row:
@@ -215,10 +301,6 @@ def _values(row: Any) -> Row:
     if isinstance(row, str | bytes | Mapping) or not isinstance(row, Iterable):
         return (row,)
     return tuple(row)
-
-
-def _unchanged(value: Any) -> Any:
-    return value
 
 
 def _none_for_empty(value: Any) -> Any:
