@@ -6,6 +6,7 @@ import json
 import unicodedata
 import uuid
 from collections import deque
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from enum import StrEnum
@@ -122,6 +123,30 @@ def test_a_rejected_row_has_a_field_and_a_reason(names: list[str], row: Any, fie
     assert list(reject.row) == (list(row) if isinstance(row, tuple | deque) else [row])
     assert "row=" not in repr(reject)
     assert good_rows(checked) == {41: list(good), 44: list(good)}
+
+
+@pytest.mark.parametrize("step", [1, 7, 60])
+def test_the_result_for_a_row_does_not_depend_on_others(step: int) -> None:
+    """However many of them are unusual, in a chunk or in the one before."""
+    odd: list[Any] = [
+        ("Ann@X.com", "Ann", "1"), ("ann@x.com.", None, None), ("zoë@exämple.example", "Zoë", ""), (None, "Bob", 112),
+        ("nobody", "Bob", "112"), ("ann@x.com\nbob@x.com", "", "1"), ("ann@x.com", "", "1\n2"),
+        ("ann@x.com", 7, "hello"), (f"{'l' * 65}@x.com", "", ""), ("ann@xn--a.com", "", ""),
+        ("ann@x.com", "\ud800", "1"), ("ann@x.com", "Ann"),
+    ]  # fmt: skip
+    names = ("email", "name", "phoneNumber")
+
+    def small(rows: Sequence[Any]) -> Sequence[Any]:
+        return [(row[0].lower().rstrip("."), *row[1:]) if isinstance(row[0], str) else row for row in rows]
+
+    usual = [(f"ann{number}@x.com", "Ann", f"+49{number}") for number in range(240)]
+    rows = [odd[n // step % len(odd)] if n % step == 0 else row for n, row in enumerate(usual)]
+    alone = [RowChecker(names, spell=small).check([row], number) for number, row in enumerate(rows, 1)]
+    checker = RowChecker(names, spell=small)
+    for _ in range(3):
+        checked = checker.check(rows, 1)
+        assert good_rows(checked) == {number: row for each in alone for number, row in good_rows(each).items()}
+        assert checked.rejects == [reject for each in alone for reject in each.rejects]
 
 
 def test_the_text_for_a_missing_value_can_be_chosen() -> None:

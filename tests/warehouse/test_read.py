@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
-from itertools import product
+from itertools import accumulate, product
 from types import SimpleNamespace
 from typing import Any
 
@@ -251,6 +251,23 @@ def test_each_row_of_csv_has_its_line(mark: str) -> None:
         "has 2 values instead of 3",
         "has 4 values instead of 3",
     ]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("odd", ["", '"A{end}B",1', "x" * 20_000 + ",1", "a,b,c", ",1"])
+def test_what_is_odd_in_a_long_file_of_csv(odd: str, end: str) -> None:
+    """At either side of what is parsed at once, rows keep their order, their lines and their values."""
+    texts = [odd.format(end=end) if number % 499 in (0, 1) else f"a{number},1" for number in range(1500)]
+    file = io.BytesIO(end.join(["email,n", *texts]).encode())
+    expected = [
+        (line, tuple(value.strip('"') or None for value in text.split(",")))
+        for line, text in zip(accumulate((text.count(end) + 1 for text in texts), initial=2), texts, strict=False)
+        if text
+    ]
+    with file_rows(file, "contacts", FileForm(file_format="csv", size=400)) as found:
+        batches = list(found.batches)
+    assert [pair for batch in batches for pair in zip(batch.lines, map(tuple, batch), strict=True)] == expected
+    assert {len(batch) for batch in batches[:-1]} == {400}
 
 
 def test_a_column_without_a_name_is_no_error() -> None:
