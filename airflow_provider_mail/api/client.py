@@ -23,6 +23,7 @@ import httpx
 import msgspec
 from pydantic import SecretStr
 
+from airflow_provider_mail import __version__
 from airflow_provider_mail.api._core import pacing
 from airflow_provider_mail.api._core.pacing import Interrupt, ServiceClock, Throttle, Workers, current_interrupt, sleep
 from airflow_provider_mail.api._core.pagination import Pager, next_page
@@ -65,8 +66,7 @@ Item = TypeVar("Item")
 MAX_MISSED = 3
 """A request that has missed so many slots is sent."""
 
-
-_USER_AGENT = f"python-httpx/{httpx.__version__}"
+_USER_AGENT = f"airflow-provider-mail/{__version__}"
 
 
 class RequestAttempt(NamedTuple):
