@@ -39,6 +39,7 @@ FEW = {
     "2",
     "CONSTANT",
     "json_each",
+    "pragma_table_info",
     "mails",
 }
 """What one load stages, the counter of the inbox, and what a statement has limited before."""
