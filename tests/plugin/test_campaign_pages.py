@@ -42,6 +42,9 @@ def test_campaigns_are_found_and_sorted(visitor: Visitor, filled: Warehouse) -> 
         *(f"week-{number}" for number in range(7)), TASK_NAME, "planned", "broken", "draft", *HOSTILE,
     }  # fmt: skip
     assert names(visitor.get("campaigns", q="WEEK-", sort="mail_name")) == [f"week-{number}" for number in range(7)]
+    for sort, direction in (("mail_name", "ascending"), ("open_rate", "descending")):
+        assert f'aria-sort="{direction}"' in visitor.get("campaigns", sort=sort)
+    assert '<a id="own-window" href="campaigns?q=week"' in visitor.get("campaigns", q="week")
     by_opens = names(visitor.get("campaigns", q="week", sort="open_rate"))
     assert by_opens == [f"week-{number}" for number in reversed(range(7))]
     assert names(visitor.get("campaigns", q="%")) == [HOSTILE[2]], "the text is not a pattern"

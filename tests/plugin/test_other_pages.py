@@ -79,11 +79,17 @@ def test_without_tables_they_lead_to_what_makes_them(visitor: Visitor, empty: Wa
 
 def test_lists(visitor: Visitor, filled: Warehouse) -> None:
     # Of twelve contacts, one has no date of creation, and four were created in March.
-    assert_shows(visitor, "lists", "Newsletter 12 4 2026-03 mail_default", "Shop <b> 6 2 2026-03 mail_default")
+    assert_shows(visitor, "lists", "Newsletter 12 4 2026-03 mail_default Shop <b> 6 2 2026-03 mail_default")
+    drawn = re.findall(r'<polyline[^>]* points="([^"]+)"', visitor.get("lists"))
+    assert [len(points.split()) for points in drawn] == [3, 3], "three months"
     filled.execute("DELETE FROM mail_contacts WHERE id = '1'")
     assert "Newsletter 12 4" in text_of(visitor, "lists"), "counted once in ten minutes"
     forget()
     assert_shows(visitor, "lists", "Newsletter 11 4 2026-03")
+    filled.execute("UPDATE mail_contacts SET list_name = 'Zebra' WHERE list_name = 'Newsletter'")
+    forget()
+    for path in ("", "lists"):
+        assert_shows(visitor, path, "Zebra 11 4 2026-03 mail_default Shop <b> 6 2 2026-03")
 
 
 def test_transactional_mail_by_day(visitor: Visitor, filled: Warehouse) -> None:
@@ -132,6 +138,8 @@ def test_loads_lead_to_the_runs_that_wrote_them(
     assert page.text.count("load of statistics") == 3
     link = f"/team/airflow/dags/statistics/runs/{quote(run_id, safe='')}/tasks/load"
     assert [each for each in page.links() if "/dags/" in each] == [link] * 2
+    filled.execute("UPDATE mail_loads SET map_index = NULL")
+    assert visitor.get("loads").count(f'href="{link}"') == 2
     may_read_only(monkeypatch, "another")
     assert "/dags/" not in visitor.get("loads")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 import threading
 from collections.abc import Iterator
 from zoneinfo import ZoneInfo
@@ -129,6 +130,9 @@ def test_what_is_sending_or_scheduled(visitor: Visitor, empty: Warehouse) -> Non
     assert "planned 10" not in text
     assert "planned 10" in visitor.get("?csv=current")
     assert "gone" not in visitor.get("?csv=current")
+    empty.execute("UPDATE mail_campaigns SET send_by_date_time = NULL WHERE mail_name = 'under way'")
+    for path in ("", "campaigns?q=under"):
+        assert re.search(r"About under way .* Newsletter, Shop (\N{EN DASH} )?sending", Page(visitor.get(path)).text)
 
 
 def test_people_are_counted_in_the_lists_of_the_account(visitor: Visitor, empty: Warehouse) -> None:
