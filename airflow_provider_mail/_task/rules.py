@@ -15,7 +15,6 @@ from functools import cache
 from math import inf
 from typing import Any, get_args
 
-from airflow_provider_mail._task.division import ramp_problem, shares_problem
 from airflow_provider_mail.api.errors import MailValidationError
 from airflow_provider_mail.send_window import SendWindow, is_zone
 from airflow_provider_mail.version_compat import AirflowFailException
@@ -362,6 +361,18 @@ def _import(name: str, value: Any) -> str | None:
     return f"the task that imports the people is needed, such as SqlToMailContactsOperator(...), not {_shown(value)}"
 
 
+def _stages(name: str, value: Any) -> str | None:
+    from airflow_provider_mail._task.division import shares_problem
+
+    return shares_problem(value)
+
+
+def _ramp(name: str, value: Any) -> str | None:
+    from airflow_provider_mail._task.division import ramp_problem
+
+    return ramp_problem(value)
+
+
 def _send_window(name: str, value: Any) -> str | None:
     return None if isinstance(value, SendWindow) else "must be a SendWindow, such as SendWindow(end='17:00')"
 
@@ -426,8 +437,8 @@ def duration(*, above: bool = False) -> Rule:
 
 
 IMPORT = Rule(_import)
-STAGES = Rule(lambda _, value: shares_problem(value))
-RAMP = Rule(lambda _, value: ramp_problem(value))
+STAGES = Rule(_stages)
+RAMP = Rule(_ramp)
 LOCAL_TIME = Rule(_local_time)
 ZONE = Rule(_zone)
 MAPPING = Rule(_mapping, read=read_container)
