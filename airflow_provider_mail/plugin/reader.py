@@ -258,18 +258,27 @@ def kept_for(seconds: float) -> Callable[[Callable[[Argument], T]], Callable[[Ar
     """Keep the results of a function for some time: of one that reads a whole large table, or asks another service.
 
     The function has one argument: a `Reader`, since the tables are those of the settings, or a text that no visitor
-    chooses.
+    chooses. It raises `TimeoutError` when another thread computes a result for too long.
     """
 
     def keep(function: Callable[[Argument], T]) -> Callable[[Argument], T]:
+        # A request that comes while a result is being computed waits for it.
+        lock = threading.Lock()
+
         @wraps(function)
         def kept(argument: Argument) -> T:
             key = function, None if isinstance(argument, Reader) else argument
-            until, result = _kept.get(key, (float("-inf"), None))
-            if time.monotonic() >= until:
-                result = function(argument)
-                _kept[key] = time.monotonic() + seconds, result
-            return cast("T", result)
+            # Not longer than reading takes at most: the thread that computes may hang.
+            if not lock.acquire(timeout=SECONDS):
+                raise TimeoutError
+            try:
+                until, result = _kept.get(key, (float("-inf"), None))
+                if time.monotonic() >= until:
+                    result = function(argument)
+                    _kept[key] = time.monotonic() + seconds, result
+                return cast("T", result)
+            finally:
+                lock.release()
 
         return kept
 

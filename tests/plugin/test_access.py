@@ -18,7 +18,7 @@ from fastapi.routing import APIRoute
 from starlette.testclient import TestClient
 
 from airflow_provider_mail._config import OPTIONS
-from airflow_provider_mail.plugin import MailPlugin
+from airflow_provider_mail.plugin import MailPlugin, reader
 from airflow_provider_mail.plugin.reader import (
     MAX_THREADS,
     PLACES,
@@ -344,3 +344,15 @@ def test_a_result_is_computed_again_after_a_time(still_clock: StillClock) -> Non
     assert compute("a") == 1
     still_clock.move(1)
     assert compute("a") == 3
+
+
+def test_a_result_is_computed_by_one_request_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "SECONDS", 0)
+
+    @kept_for(600)
+    def compute(text: str) -> str:
+        with pytest.raises(TimeoutError):  # what another thread gets meanwhile, after its time
+            compute(text)
+        return text
+
+    assert compute("a") == "a"
