@@ -64,14 +64,11 @@ class Receiver:
 
         :raises HTTPException: it is not accepted.
         """
-        events, status = 0, 200
         try:
-            events = await self._receive(request, token)
+            _count(200, await self._receive(request, token))
         except HTTPException as error:
-            status = error.status_code
+            _count(error.status_code)
             raise
-        finally:
-            emit({RECEIVED_PUSHES: 1, RECEIVED_EVENTS: events}, {"status": str(status)})
 
     async def _receive(self, request: Request, token: str) -> int:
         """Store a push; return the number of its events."""
@@ -145,6 +142,11 @@ async def available(cached: Cached[T]) -> T:
         return await cached.get()
     except Exception:
         raise unavailable() from None
+
+
+def _count(status: int, events: int = 0) -> None:
+    """Count a push that has a response; one that is cut off has none."""
+    emit({RECEIVED_PUSHES: 1, RECEIVED_EVENTS: events}, {"status": str(status)})
 
 
 async def count_events(body: bytes) -> int:
