@@ -90,8 +90,8 @@ def list_owner(dag_id: str, task_id: str) -> str:
 def list_store(context: Context) -> str:
     """Return what this Airflow's lists of a task have in their names: the XComs of the runs before know it.
 
-    Whoever copies the configuration and the secrets, or the state, does not copy these. The first run decides it by its
-    version of the DAG and its start, so that its tries and mapped tasks agree.
+    A copy of the configuration, the secrets or the state does not have these. The first run decides it by its version
+    of the DAG and its start, so that its tries and mapped tasks agree.
     """
     ti = context["ti"]
     store: str = earlier(context, STORE_KEY) or digest(

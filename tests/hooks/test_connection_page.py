@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
-import httpx
+import httpcore
 import pytest
 from airflow.cli.cli_parser import get_parser as airflow_parser
 
@@ -68,10 +68,10 @@ def test_every_field_and_every_reason_is_on_the_page() -> None:
     assert table("field in `extra`") == [[f"`{name}`", each.label, each.description] for name, each in FIELDS.items()]
     config = ClientConfig(base_url="https://api.example.com", api_key=API_KEY, timeout=10)
     for error in (  # those that the tests below do not provoke
-        httpx.ConnectTimeout("timed out"),
-        httpx.ConnectError("[SSL: TLSV1_ALERT_PROTOCOL_VERSION] tlsv1 alert protocol version (_ssl.c:1006)"),
-        httpx.ConnectError("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate"),
-        httpx.ReadTimeout("timed out"),
+        httpcore.ConnectTimeout("timed out"),
+        httpcore.ConnectError("[SSL: TLSV1_ALERT_PROTOCOL_VERSION] tlsv1 alert protocol version (_ssl.c:1006)"),
+        httpcore.ConnectError("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate"),
+        httpcore.ReadTimeout("timed out"),
     ):
         assert explained(explain(transport_error("/v5/lists/get", error, config), config)), error
     assert not [text for text in CONNECT_MESSAGES.values() if "proxy" not in text and text.split(";")[0] not in PAGE]

@@ -469,12 +469,12 @@ def transport_error(operation: str, error: Exception, config: ClientConfig, late
             "certificate is your own",
             operation=operation,
         )
-    if error_type in ("ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError"):
+    if isinstance(error, httpcore.ConnectError | httpcore.ConnectTimeout | httpcore.PoolTimeout | httpcore.ProxyError):
         reason = network_reason(error)
         return MailConnectError(
             f"{operation}: {connect_error_message(reason, config)}", operation=operation, reason=reason
         )
-    if error_type in ("UnsupportedProtocol", "LocalProtocolError", "InvalidURL"):
+    if isinstance(error, httpcore.UnsupportedProtocol | httpcore.LocalProtocolError | httpx.InvalidURL):
         return MailConfigError(f"{operation}: the request could not be built ({error_type})", operation=operation)
     if late is not None:
         return MailResponseLostError(
