@@ -283,9 +283,11 @@ def test_a_warehouse_that_hangs_takes_a_few_threads(still_clock: StillClock) -> 
 def test_a_download_takes_longer_than_a_page(still_clock: StillClock) -> None:
     """The limit is for each piece; who goes away leaves no thread, and frees the place."""
     before, ended, go = threading.enumerate(), threading.Event(), threading.Event()
+    asked_for = threading.Semaphore(0)
 
     def slow() -> Iterator[str]:
         for number in range(5):
+            assert asked_for.acquire(timeout=PATIENCE)
             still_clock.move(SECONDS - 1)
             yield str(number)
 
@@ -306,7 +308,11 @@ def test_a_download_takes_longer_than_a_page(still_clock: StillClock) -> None:
 
     async def run() -> None:
         places = Places()
-        assert [piece async for piece in places.stream(slow)] == list("01234")
+        pieces = places.stream(slow)
+        for number in range(5):  # one piece after the other: two that are read ahead would take 38 seconds at once
+            asked_for.release()
+            assert await anext(pieces) == str(number)
+        assert [piece async for piece in pieces] == []
         for _ in range(2 * PLACES):
             ended.clear()
             pieces = places.stream(endless)
