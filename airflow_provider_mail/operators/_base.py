@@ -99,14 +99,14 @@ class BaseCampaignOperator(BaseMailOperator):
         """
         from airflow_provider_mail.api._core.fields import MAX_MAIL_NAME_BYTES
         from airflow_provider_mail.api.campaigns import CreateCampaign
-        from airflow_provider_mail.api.flows.audience import without_time
+        from airflow_provider_mail.api.flows.audience import whose_people
 
         if unknown := sorted(set(self.ignore_differences) - CreateCampaign.model_fields.keys()):
             raise AirflowFailException(f"ignore_differences: there is no field {', '.join(unknown)}")
         fields: dict[str, Any] = dict(self.lists())
         if self.mail_name is None:
-            # The lists of another try, or of another position in a mapped list, are the same audience.
-            lists_key = str([sorted(map(without_time, names or ())) for names in fields.values()])
+            # An audience may have other lists when its import is cleared, and another position in a mapped list.
+            lists_key = str([sorted(whose_people(names or ())) for names in fields.values()])
             item = hashlib.sha256(lists_key.encode()).hexdigest()[:12]
             fields["mail_name"] = task_instance_name(context, MAX_MAIL_NAME_BYTES, item)
         return self.build_request(CreateCampaign, **fields)

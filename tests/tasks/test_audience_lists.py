@@ -22,7 +22,7 @@ from mail_emulator import Emulator
 from tests.machines.audience_parts import STORE_KEY, AudienceState, ComparedAudience, forget
 from tests.support.changes import at_request, post
 from tests.support.clock import Clock
-from tests.support.tries import Killed, TaskInstance
+from tests.support.tries import Killed, TaskInstance, Tries
 from tests.tasks import test_audience
 from tests.tasks.conftest import Connect, Run, SqlDatabase
 from tests.tasks.loading import error_of
@@ -655,3 +655,23 @@ def test_who_clears_an_old_run_is_not_told_to_mail_again(emulator: Emulator, aud
     assert "deleting it, mails people again" in said
     assert "delete that campaign" not in said
     assert len(emulator.campaigns()) == 1
+
+
+@pytest.mark.parametrize("people", ["ada", "ada bob"])
+def test_a_mapped_campaign_of_an_old_run_mails_nobody_again(
+    emulator: Emulator, audience: Audience, clock: Clock, people: str
+) -> None:
+    """Its audience has other lists by now, also exclusion lists, and another place in the mapped list."""
+    second, tasks = other(emulator), [Tries(map_index=0), Tries(map_index=1)]
+    results = [audience.load("ada bob", "old"), second.load("max", "old")]
+    for task, result in zip(tasks, results, strict=True):
+        task.run(created(result, None))
+    clock.sleep(DAY)
+    audience.load(people, "new", full_every=1, max_removed_fraction=1)
+    results = [second.load("max", "old"), audience.load("ada", "old", max_removed_fraction=1)]
+    for task in tasks:
+        task.clear()
+    assert tasks[0].run(created(results[0], None))["adopted"]
+    with pytest.raises(AirflowFailException, match="mark this task as success"):
+        tasks[1].run(created(results[1], None))
+    assert len(emulator.campaigns()) == 2

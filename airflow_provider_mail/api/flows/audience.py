@@ -136,6 +136,19 @@ def without_time(list_name: str) -> str:
     return list_name if match is None else list_name[: match.start("try")] + list_name[match.end("try") :]
 
 
+def whose_people(list_names: Iterable[str]) -> frozenset[str]:
+    """Return what names the people of the lists of a campaign: of an audience the same in every run.
+
+    Each run may have other lists, also exclusion lists.
+    """
+    named = {name: AudienceList.parse(name) for name in list_names}
+    return frozenset(
+        name if made is None else f"{made.title} {made.owner} {made.part}"
+        for name, made in named.items()
+        if made is None or made.role == "sent"
+    )
+
+
 def delete_old_lists(
     client: Client, current: AudienceList, *, needed: Collection[str], keep: int, own_part: bool = False
 ) -> tuple[list[str], list[AudienceList]]:

@@ -120,7 +120,8 @@ def check_equal(
             None: f"{choose}. But if an earlier try of this task created it, {warning}; {allow}",
             False: choose,
         }[own]
-        if not own and _is_same_audience(request, campaign):
+        lists_differ = not {"send_list_names", "repel_list_names"}.isdisjoint(different)
+        if (lists_differ or not own) and _is_same_audience(request, campaign):
             advice = (
                 "it is to the same audience as it was in an earlier import. Another mail_name, or deleting it, mails "
                 "people again. If it was sent for this run, mark this task as success"

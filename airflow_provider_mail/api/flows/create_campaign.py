@@ -35,7 +35,7 @@ from airflow_provider_mail.api.errors import (
     MailPendingCampaignError,
     MailValidationError,
 )
-from airflow_provider_mail.api.flows.audience import without_time
+from airflow_provider_mail.api.flows.audience import whose_people
 from airflow_provider_mail.api.flows.campaign_checks import (
     COMPARED,
     CampaignCaps,
@@ -274,7 +274,7 @@ class _Task:
             state.cleared
             and state.may_have_moved
             and earlier_lists is not None
-            and {*map(without_time, self.request.send_list_names or ())}.isdisjoint(map(without_time, earlier_lists))
+            and whose_people(self.request.send_list_names or ()).isdisjoint(whose_people(earlier_lists))
         ):
             return
         created = "created" if known.seen or known.guid else "may have created"
