@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import chain, islice
 from logging import getLogger
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, ValidationError
 
@@ -27,7 +27,7 @@ from airflow_provider_mail.api.errors import (
     MailRejectedError,
     MailResponseLostError,
 )
-from airflow_provider_mail.api.transactional import Chunk, Delivery, EncodedBatch
+from airflow_provider_mail.api.transactional import Chunk, EncodedBatch
 
 if TYPE_CHECKING:
     from airflow_provider_mail._task.state import TaskState
@@ -149,26 +149,6 @@ class MailingState(BaseModel):
         return text
 
 
-class _ThisThread:
-    """Stands for `Workers`, for one request at a time."""
-
-    def submit(self, send: Callable[[Delivery], object], request: Delivery) -> Future[object]:
-        future: Future[object] = Future()
-        try:
-            future.set_result(send(request))
-        except MailError as error:
-            future.set_exception(error)
-        return future
-
-    def first_done(self, futures: Iterable[Future[object]]) -> set[Future[object]]:
-        return set(futures)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-
 @dataclass
 class Mailing:
     """One mailing of a task instance, over all its tries.
@@ -222,7 +202,8 @@ class Mailing:
         self.write()  # Also if nothing is begun: a try has come so far.
         left = self._remaining(chunks)
         try:
-            with self._workers() as workers:
+            threads = min(self.max_in_flight, self.hook.config.max_in_flight)
+            with Workers[object](threads, "mail-batch") as workers:
                 while True:
                     self._begin(workers, left)
                     if not self._in_flight:
@@ -243,11 +224,7 @@ class Mailing:
         self.is_empty = self.is_empty and not self.state.done
         return self.state
 
-    def _workers(self) -> Workers[object] | _ThisThread:
-        threads = min(self.max_in_flight, self.hook.config.max_in_flight)
-        return _ThisThread() if threads == 1 else Workers(threads, "mail-batch")
-
-    def _begin(self, workers: Workers[object] | _ThisThread, left: Iterator[Chunk]) -> None:
+    def _begin(self, workers: Workers[object], left: Iterator[Chunk]) -> None:
         """Record the next requests, together with what has become of earlier ones; then send them."""
         begun: list[tuple[Chunk, bool]] = []
         while (
