@@ -99,18 +99,6 @@ class SharedRate:
         times = (least, most, interval, max(self._longest, least))
         return self._script([self._key], [math.ceil(seconds * 1_000_000) for seconds in times])
 
-    def _take_slot(self) -> Any:
-        return self._take(least=0.0, most=MAX_AHEAD, interval=self._interval)
-
-    def _take_pause(self, seconds: float) -> Any:
-        """Let the next slot be after a pause; a longer pause that was begun before stays."""
-        return self._take(least=seconds, most=seconds, interval=0.0)
-
-    def _slot(self, reply: tuple[int, int]) -> Slot:
-        self._away_since = None
-        granted, microseconds = reply
-        return Slot(bool(granted), microseconds / 1_000_000)
-
     def _away(self, reason: str) -> Slot:
         """Return the time to wait for Redis, or a slot at once to continue with the client's own rate.
 
@@ -142,14 +130,18 @@ class SharedRate:
         if time.monotonic() < self._ask_again_at:
             return Slot(True, 0.0)
         try:
-            return self._slot(self._take_slot())
+            granted, microseconds = self._take(least=0.0, most=MAX_AHEAD, interval=self._interval)
         except _errors() as error:
             reason = type(error).__name__
+        else:
+            self._away_since = None
+            return Slot(bool(granted), microseconds / 1_000_000)
         return self._away(reason)
 
     def pause_all(self, seconds: float) -> None:
+        """Let the next slot be after a pause; a longer pause that was begun before stays."""
         try:
-            self._take_pause(seconds)
+            self._take(least=seconds, most=seconds, interval=0.0)
         except _errors() as error:
             log.warning("rate_limit_conn_id: other processes are not paused (%s).", type(error).__name__)
 
