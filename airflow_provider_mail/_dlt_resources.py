@@ -25,7 +25,7 @@ from dlt.common.schema.utils import has_table_seen_data
 from dlt.destinations.job_client_impl import SqlJobClientBase
 from dlt.extract import DltResource
 
-from airflow_provider_mail.api._core.pagination import Evidence, require_complete
+from airflow_provider_mail.api._core.pagination import require_complete
 from airflow_provider_mail.api.errors import MailIncompleteError, MailValidationError
 from airflow_provider_mail.warehouse.request import RemovalRule
 from airflow_provider_mail.warehouse.rows import decoded, moment
@@ -246,7 +246,7 @@ def _confirmed(name: str, table: Table, part: Part, parts: Parts, known: int | N
             first_page = next(pages, None)
             total = totals[0]
             if total is None or total < 0:
-                require_complete(Evidence(got=0, total=total), name, hint="Nothing is loaded")
+                require_complete(name, got=0, total=total, hint="Nothing is loaded")
                 raise AssertionError("unreachable")
             if total >= expected_rows:
                 parts.rule.check(known or 0, total, f"{name}: ")

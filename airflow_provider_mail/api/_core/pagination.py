@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass
 from enum import Enum
 from itertools import compress
 from typing import Generic, TypeVar
@@ -41,56 +40,35 @@ SAMPLE = 20
 """How many records are asked for one by one, of many that two readings lack."""
 
 
-class Verdict(Enum):
-    COMPLETE = "complete"
-    SHORT = "short"
-    """The service has more records than the answer."""
-    UNKNOWN = "unknown"
-    """Nothing shows whether it has more."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Evidence:
-    """What was learned about an answer.
+def require_complete(
+    operation: str,
+    *,
+    got: int,
+    total: int | None,
+    found: Collection[str] = (),
+    what: str = "records came",
+    hint: str = "",
+) -> None:
+    """Reject an answer that is not complete, given all that was learned about it.
 
     :param got: the number of distinct records of all its readings.
-    :param total: the number of records that the service reports; ``None`` if it reports none, or a negative one.
+    :param total: the number of records that the service reports; ``None`` or negative if it reports none.
     :param found: records that no reading has, and that another operation returns although they belong to the answer.
-    """
-
-    got: int
-    total: int | None
-    found: Collection[str] = ()
-
-    @property
-    def verdict(self) -> Verdict:
-        if self.found:
-            return Verdict.SHORT
-        if self.total is None or self.total < 0:
-            return Verdict.UNKNOWN
-        return Verdict.COMPLETE if self.got >= self.total else Verdict.SHORT
-
-
-def require_complete(evidence: Evidence, operation: str, *, what: str = "records came", hint: str = "") -> None:
-    """Reject an answer that is not complete.
-
     :param what: what was counted, and of which part of the data, for the message.
     :raises MailIncompleteError: the answer is short, or it is not known whether it is.
     """
-    if evidence.verdict is Verdict.COMPLETE:
-        return
-    got, total = evidence.got, evidence.total
-    if evidence.found:
-        reason = f"{got} {what}, and at least {len(evidence.found)} are missing that the service returns elsewhere"
-    elif evidence.verdict is Verdict.UNKNOWN:
+    expected = None
+    if found:
+        reason = f"{got} {what}, and at least {len(found)} are missing that the service returns elsewhere"
+        expected = max(total or 0, got + len(found))
+    elif total is None or total < 0:
         reason = f"{got} {what}, and no response has a valid totalRecords, so it is not known whether they are all"
+    elif got < total:
+        reason, expected = f"{got} {what}, the service reports {total}", total
     else:
-        reason = f"{got} {what}, the service reports {total}"
+        return
     raise MailIncompleteError(
-        f"{operation}: {reason}{f'. {hint}' if hint else ''}",
-        got=got,
-        expected=None if evidence.verdict is Verdict.UNKNOWN else max(total or 0, got + len(evidence.found)),
-        operation=operation,
+        f"{operation}: {reason}{f'. {hint}' if hint else ''}", got=got, expected=expected, operation=operation
     )
 
 
@@ -361,8 +339,7 @@ class Pager(Generic[Item]):
         return self._first_total if self._changes is Changes.ALLOW_GROWTH else self._total
 
     def _check_complete(self) -> None:
-        evidence = Evidence(got=len(self._seen), total=self._expected)
-        require_complete(evidence, self._operation, what="distinct records received")
+        require_complete(self._operation, got=len(self._seen), total=self._expected, what="distinct records received")
 
 
 def next_page(client: Client, pager: Pager[Item]) -> list[Item]:

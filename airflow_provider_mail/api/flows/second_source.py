@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from datetime import date, datetime
 
-from airflow_provider_mail.api._core.pagination import Evidence, find, require_complete
+from airflow_provider_mail.api._core.pagination import find, require_complete
 from airflow_provider_mail.api._core.requests import Client
 from airflow_provider_mail.api.campaigns import GetCampaigns, GetCampaignStats, MailStatus, existing_campaigns
 from airflow_provider_mail.api.contacts import existing_contacts
@@ -45,7 +45,7 @@ def existing_of(
         and not (sent_at and _is_used_again(client, campaign.mail_name, sent_at, first_day, last_day))
     ]
     what = f"records came in two readings of {request.start_date} to {request.end_date}"
-    require_complete(Evidence(got=got, total=got, found=found), request.path, what=what, hint=_HINT)
+    require_complete(request.path, got=got, total=got, found=found, what=what, hint=_HINT)
     return campaigns
 
 
@@ -65,8 +65,10 @@ def check_campaigns(client: Client, campaigns: Sequence[tuple[str, str]]) -> Non
     """
     guids = {campaign.guid for campaign in existing_campaigns(client, {name for _, name in campaigns}).values()}
     require_complete(
-        Evidence(got=0, total=0, found=[name for guid, name in campaigns if guid in guids]),
         GetCampaigns.path,
+        got=0,
+        total=0,
+        found=[name for guid, name in campaigns if guid in guids],
         what=f"of {len(campaigns)} campaigns that two readings lack may be marked",
         hint=_HINT,
     )
@@ -86,8 +88,10 @@ def check_contacts(client: Client, list_name: str, contacts: Sequence[tuple[str,
     if not existing or (found := find_list(client, list_name)) is None or found.list_type == DYNAMIC:
         return
     require_complete(
-        Evidence(got=len(contacts) - len(existing), total=None, found=existing),
         f"list {list_name!r}",
+        got=len(contacts) - len(existing),
+        total=None,
+        found=existing,
         what=f"of {len(contacts)} contacts that two readings lack are gone at the service",
         hint="Nothing was removed. If they were taken off the list by hand, set max_removed_fraction",
     )

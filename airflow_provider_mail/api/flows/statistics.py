@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from datetime import date, timedelta
 from typing import Any
 
-from airflow_provider_mail.api._core.pagination import Evidence, all_records, require_complete
+from airflow_provider_mail.api._core.pagination import all_records, require_complete
 from airflow_provider_mail.api._core.requests import Client
 from airflow_provider_mail.api._core.responses import compact_records
 from airflow_provider_mail.api.campaigns import (
@@ -82,7 +82,7 @@ def _whole(client: Client, request: GetCampaignStats, names: _Names) -> RecordsB
     records = _checked(request, response)
     total = response.total_records
     if total is None or total < 0:
-        require_complete(Evidence(got=len(records), total=total), request.path)
+        require_complete(request.path, got=len(records), total=total)
     assert total is not None
     if len(records) >= total:
         return records
@@ -95,7 +95,7 @@ def _whole(client: Client, request: GetCampaignStats, names: _Names) -> RecordsB
             if name not in records and _may_match(request, name, total) and len(records) < total:
                 _merge(request, records, _named(client, request.model_copy(update={"mail_name": name})))
     days = f"{request.start_date}" + (f" to {request.end_date}" if request.start_date < request.end_date else "")
-    require_complete(Evidence(got=len(records), total=total), request.path, what=f"records came for {days}")
+    require_complete(request.path, got=len(records), total=total, what=f"records came for {days}")
     return records
 
 
