@@ -136,6 +136,11 @@ class BaseCampaignOperator(BaseMailOperator):
         from airflow_provider_mail._config import name_prefix
         from airflow_provider_mail.api.flows.audience import check_lists, named_audiences
 
+        if self.is_audience_in_sandbox() and not (self.sandbox_mode or self.hook.config.sandbox):
+            return (
+                "audience: the import ran in sandbox mode, which changes nothing: its people are on no list. Import "
+                "them without it"
+            )
         totals: dict[str, int] = {}
         versions: dict[str, str] = {}
         for result in self._audience_results():
@@ -185,10 +190,10 @@ def check_alone(results: Sequence[Mapping[str, Any]], further_lists: Collection[
     """
     from airflow_provider_mail.api.flows.audience import AudienceList
 
-    names = (name for result in results for name in result.get("send_list_names") or ())
-    owners = {audience.owner for name in names if (audience := AudienceList.parse(name)) is not None}
+    names = [*further_lists, *(name for result in results for name in result.get("send_list_names") or ())]
+    owners = {name if (audience := AudienceList.parse(name)) is None else audience.owner for name in names}
     keeps_state = any("size" in result and "totals" in result for result in results)
-    if keeps_state and (len(owners) > 1 or further_lists):
+    if keeps_state and len(owners) > 1:
         raise MailValidationError(
             "audience: who left an exact audience with changes_only is excluded from the whole campaign, also if "
             "another of its lists has them: create a campaign for each, or import all by one query"

@@ -142,9 +142,38 @@ def test_who_left_one_audience_is_not_excluded_from_another(emulator: Emulator, 
     audience.load("ada bob cem max")
     result = audience.load("ada bob cem")
     both: dict[str, Any] = {"audience": [result, other(emulator).load("max")]}
-    for arguments in (both, {"audience": result, "send_list_names": ["vip"]}):
+    plain = done(test_audience.imported("max", task_id="vip", list_name="vip", exact_audience=False))
+    for arguments in (both, {"audience": result, "send_list_names": ["vip"]}, {"audience": [plain, result]}):
         assert "is excluded from the whole campaign" in error_of(partial(done, created(**arguments)))
     assert emulator.campaigns() == []
+
+
+def test_who_left_an_audience_is_not_excluded_as_its_member(emulator: Emulator, audience: Audience) -> None:
+    emulator.add_list("all", [f"{person}@example.com" for person in ("ada", "bob", "cem", "max")])
+    for number, people in enumerate(("ada bob cem", "ada bob", "ada bob cem")):
+        members = audience.load(people)["send_list_names"]
+        others = partial(created, None, f"others {number}", send_list_names=["all"], repel_list_names=members)
+        if "cem" not in people:
+            for operator in (others(), preflight(None, send_list_names=["all"], repel_list_names=members)):
+                assert "has people, too, who have left that audience" in error_of(partial(done, operator))
+            assert emulator.find_campaign(f"others {number}") is None
+        else:
+            done(others())
+            assert mailed(emulator, f"others {number}") == ["max"]
+
+
+@pytest.mark.parametrize("state", [True, False])
+@pytest.mark.parametrize("exact", [True, False])
+def test_an_audience_that_was_imported_in_the_sandbox_only(
+    emulator: Emulator, audience: Audience, state: bool, exact: bool
+) -> None:
+    """The lists are those of an earlier run."""
+    audience.load("ada bob", changes_only=state, exact_audience=exact)
+    result = audience.load("ada eva", changes_only=state, exact_audience=exact, sandbox_mode=True)
+    for operator in (created(result), preflight(result)):
+        assert "audience: the import ran in sandbox mode" in error_of(partial(done, operator))
+    assert emulator.campaigns() == []
+    assert done(created(result, sandbox_mode=True))["sandbox"]
 
 
 def test_an_erasure_and_a_later_import_before_the_campaign(

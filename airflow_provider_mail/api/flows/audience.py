@@ -114,6 +114,10 @@ class AudienceList:
             run=match["run"], part=part, plan=match["plan"],
         )  # fmt: skip
 
+    def is_of_audience(self, other: AudienceList) -> bool:
+        """Return whether both lists are of one audience, of any run."""
+        return all(getattr(self, name) == getattr(other, name) for name in ("owner", "store", "part", "plan"))
+
     def is_titled(self, title: str) -> bool:
         """Return whether a list with this title gets this name; one that is too long is cut."""
         cut = AudienceList.of(
@@ -270,20 +274,31 @@ def last_size(client: Client, current: AudienceList) -> int:
     """
     stores: dict[str, list[AudienceList]] = defaultdict(list)
     for name in _audience_lists(client, current.owner):
-        if (name.owner, name.part, name.plan) == (current.owner, current.part, current.plan):
+        if name.is_of_audience(replace(current, store=name.store)):
             stores[name.store].append(name)
     return max((_last_size(client, own) for own in stores.values()), default=0)
 
 
 def _last_size(client: Client, own: Collection[AudienceList]) -> int:
-    # Of exclusion lists with one number, the last one counts; those of earlier lists are not its own.
-    numbered = ((name.title.rpartition(" ")[2] if name.role == "excluded" else "", name) for name in own)
-    last = dict(sorted(numbered, key=lambda pair: pair[1].begun_at))
-    if "" not in last:
+    last = max((name for name in own if name.role == "sent"), key=lambda name: name.begun_at, default=None)
+    if last is None:
         return 0
-    own = [name for name in last.values() if name.begun_at >= last[""].begun_at]
-    totals = list_totals(client, list(map(str, own)))
-    return sum((totals[str(name)] or 0) * (-1 if name.role == "excluded" else 1) for name in own)
+    excluded = _exclusions_from(last, own)
+    totals = list_totals(client, [str(last), *excluded])
+    return (totals[str(last)] or 0) - sum(totals[name] or 0 for name in excluded)
+
+
+def _exclusions_from(of: AudienceList, lists: Iterable[AudienceList]) -> list[str]:
+    """Return the exclusion lists of a list that people are sent to, among all lists of its audience."""
+    later = sorted((name for name in lists if name.begun_at >= of.begun_at), key=lambda name: name.begun_at)
+    numbered: dict[str, str] = {}
+    for name in later:
+        if name.role == "sent" and name.begun_at > of.begun_at:
+            break  # the next lists are those of this one
+        if name.role == "excluded":
+            # Of lists with one number, the last one counts.
+            numbered[name.title.rpartition(" ")[2]] = str(name)
+    return [*numbered.values()]
 
 
 def named_audiences(client: Client, lists: Mapping[str, Collection[str]], prefix: str = "") -> str:
@@ -297,8 +312,11 @@ def named_audiences(client: Client, lists: Mapping[str, Collection[str]], prefix
         cure = "give the campaign audience=<the import task>.output instead"
         if argument == "repel_list_names":
             cure = "give it <the import task>.output['send_list_names'] of an import without changes_only instead"
-        if AudienceList.parse(list_name) is not None:
+        if (own := AudienceList.parse(list_name)) is not None:
             if argument == "repel_list_names":
+                same = (name for name in _audience_lists(client, own.owner) if name.is_of_audience(own))
+                if any(list_totals(client, _exclusions_from(own, same)).values()):
+                    return f"{argument}: {list_name!r} has people, too, who have left that audience: {cure}"
                 continue
             return f"{argument}: {list_name!r} is a list of an exact audience, which has excluded people, too: {cure}"
         titles = {f"{prefix}{list_name}"} | ({list_name} if list_name.startswith(prefix) else set())
