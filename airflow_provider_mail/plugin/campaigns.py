@@ -255,14 +255,14 @@ class _Matching:
 
         :param has_sums: whether its rows have what `sums` returns, too.
         """
-        limited, found, parts = self.reader.dialect.limited, self.found, self.parts
+        found, parts = self.found, self.parts
         if has_sums:
             found = [*found, f"matching AS ({' UNION ALL '.join(parts)})", f"sums AS (SELECT {_SUMS} FROM matching)"]
             parts = ["SELECT * FROM matching"]
         # The parts are sorted one by one, since SQLite takes twice as long to sort a union.
-        parts = [limited(f"{part} ORDER BY {order}", start + PAGE_SIZE, 0) for part in parts]
+        parts = [f"{part} ORDER BY {order} LIMIT {start + PAGE_SIZE}" for part in parts]
         union = " UNION ALL ".join(f"SELECT * FROM ({part}) AS b" for part in parts)
-        page = limited(f"SELECT * FROM ({union}) AS b ORDER BY {order}", PAGE_SIZE, start)
+        page = f"SELECT * FROM ({union}) AS b ORDER BY {order} LIMIT {PAGE_SIZE} OFFSET {start}"
         return self.reader.rows(self._statement(page, order, found, has_sums=has_sums), self._all_parameters)
 
     def all_rows(self, order: str) -> Iterator[Row]:

@@ -112,7 +112,7 @@ def sizes(reader: Reader) -> Sequence[Row]:
     successes = f"SELECT * FROM {reader['audience_runs'].spelled} WHERE state = 'success' {order}"
     return reader.rows(
         f"SELECT * FROM (SELECT b.*, ROW_NUMBER() OVER (PARTITION BY audience {order}) AS place "
-        f"FROM ({reader.dialect.limited(successes, LATEST_RUNS, 0)}) AS b) AS a WHERE place = 1 "
+        f"FROM ({successes} LIMIT {LATEST_RUNS}) AS b) AS a WHERE place = 1 "
         "ORDER BY finished_at DESC, audience",
         limit=SHOWN,
     )

@@ -106,12 +106,12 @@ class Reader:
     def __getitem__(self, what: str) -> StoredTable:
         return _tables(self)[what]
 
-    def rows(self, sql: str, parameters: Sequence[Any] = (), *, limit: int = 0, offset: int = 0) -> list[Row]:
+    def rows(self, sql: str, parameters: Sequence[Any] = (), *, limit: int = 0) -> list[Row]:
         """Run one SELECT with question marks for its parameters; return its rows by the names of the columns.
 
         :param limit: of the rows of a statement that has ORDER BY.
         """
-        limited = self.dialect.limited(sql, limit, offset) if limit else sql
+        limited = f"{sql} LIMIT {limit}" if limit else sql
         return [row for batch in self.batches(limited, parameters, is_short=True) for row in batch]
 
     def batches(self, sql: str, parameters: Sequence[Any] = (), *, is_short: bool = False) -> Iterator[list[Row]]:

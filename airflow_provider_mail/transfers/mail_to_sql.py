@@ -45,10 +45,10 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
     ``mode="upsert"`` or ``on_change="accept"``, which may keep rows that the load did not see, each row shows when it
     was last seen.
 
-    Returns ``table``, ``list_name``, ``records``, ``readings`` (the number of times that the list was read) and, if the
-    database reports them, ``inserted``, ``changed``, ``unchanged``, ``outdated`` (rows not stored because the table has
-    newer ones) and ``deleted``; with ``rejects`` also ``rejected``; with a history ``history_table``,
-    ``joined`` and ``left`` (contacts that were added or removed since the previous reading). Never rows or addresses.
+    Returns ``table``, ``list_name``, ``records``, ``readings`` (the number of times that the list was read),
+    ``inserted``, ``changed``, ``unchanged``, ``outdated`` (rows not stored because the table has newer ones) and
+    ``deleted``; with ``rejects`` also ``rejected``; with a history ``history_table``, ``joined`` and ``left`` (contacts
+    that were added or removed since the previous reading). Never rows or addresses.
 
     .. seealso:: the guide :ref:`howto/operator:MailContactsToSqlOperator`
         (in the package: ``airflow_provider_mail/docs/warehouse.md``).
@@ -86,7 +86,7 @@ class MailContactsToSqlOperator(BaseContactReader, BaseListToSqlOperator):
         rejected and the others stored. A load that rejects records deletes nothing and marks nothing as gone. Default:
         such a record fails the load, and nothing is stored. (templated)
     :param lock_timeout: seconds that the load waits for a lock in Postgres, MySQL and MariaDB, such as that of another
-        load of the table; the log shows what holds the lock, if the database reports it. Default: 600.
+        load of the table. Default: 600.
     """
 
     mode: Mode
@@ -200,9 +200,9 @@ class MailCampaignsToSqlOperator(BaseCampaignReader, BaseListToSqlOperator):
     rows reads the campaigns a second time, and marks only rows that both readings lack. With ``on_change="accept"``, no
     row is marked.
 
-    Returns ``table``, ``records``, ``readings`` (the number of times that the list was read) and, if the database
-    reports them, ``inserted``, ``changed``, ``unchanged``, ``outdated`` (rows not stored because the table has newer
-    ones) and ``gone``; with ``rejects`` also ``rejected``.
+    Returns ``table``, ``records``, ``readings`` (the number of times that the list was read), ``inserted``,
+    ``changed``, ``unchanged``, ``outdated`` (rows not stored because the table has newer ones) and ``gone``; with
+    ``rejects`` also ``rejected``.
 
     .. seealso:: the guide :ref:`howto/operator:MailCampaignsToSqlOperator`
         (in the package: ``airflow_provider_mail/docs/warehouse.md``).
@@ -234,7 +234,7 @@ class MailCampaignsToSqlOperator(BaseCampaignReader, BaseListToSqlOperator):
         rejected and the others stored. A load that rejects records deletes nothing and marks nothing as gone. Default:
         such a record fails the load, and nothing is stored. (templated)
     :param lock_timeout: seconds that the load waits for a lock in Postgres, MySQL and MariaDB, such as that of another
-        load of the table; the log shows what holds the lock, if the database reports it. Default: 600.
+        load of the table. Default: 600.
     """
 
     resource = "campaigns"
@@ -279,9 +279,9 @@ class MailCampaignStatsToSqlOperator(RemovesRows, BaseStatsToSqlOperator):
     if two responses for a recorded day lack it and the service does not find it by its name. A window without any
     campaign is recorded only with ``allow_empty``.
 
-    Returns ``table``, ``start_day``, ``end_day``, ``records`` and, if the database reports them, ``inserted``,
-    ``changed``, ``unchanged``, ``outdated`` (rows not stored because the table has newer ones) and ``gone``; with
-    snapshots also ``snapshots_table``, and with ``rejects`` also ``rejected``.
+    Returns ``table``, ``start_day``, ``end_day``, ``records``, ``inserted``, ``changed``, ``unchanged``, ``outdated``
+    (rows not stored because the table has newer ones) and ``gone``; with snapshots also ``snapshots_table``, and with
+    ``rejects`` also ``rejected``.
 
     .. seealso:: the guide :ref:`howto/operator:MailCampaignStatsToSqlOperator`
         (in the package: ``airflow_provider_mail/docs/statistics.md``).
@@ -313,7 +313,7 @@ class MailCampaignStatsToSqlOperator(RemovesRows, BaseStatsToSqlOperator):
         rejected and the others stored. A load that rejects records deletes nothing and marks nothing as gone. Default:
         such a record fails the load, and nothing is stored. (templated)
     :param lock_timeout: seconds that the load waits for a lock in Postgres, MySQL and MariaDB, such as that of another
-        load of the table; the log shows what holds the lock, if the database reports it. Default: 600.
+        load of the table. Default: 600.
     """
 
     resource = "campaigns/stats"
@@ -409,9 +409,9 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
 
     A day that is missing in the service's response gets no row, and an existing row is kept: missing is not zero.
 
-    Returns ``table``, ``start_day``, ``end_day``, ``records``, ``missing_days`` (the number of days left out) and, if
-    the database reports them, ``inserted``, ``changed``, ``unchanged`` and ``outdated`` (rows not stored because the
-    table has newer ones); with ``rejects`` also ``rejected``.
+    Returns ``table``, ``start_day``, ``end_day``, ``records``, ``missing_days`` (the number of days left out),
+    ``inserted``, ``changed``, ``unchanged`` and ``outdated`` (rows not stored because the table has newer ones); with
+    ``rejects`` also ``rejected``.
 
     .. seealso:: the guide :ref:`howto/operator:MailTransactionalStatsToSqlOperator`
         (in the package: ``airflow_provider_mail/docs/statistics.md``).
@@ -432,7 +432,7 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
         rejected and the others stored. A load that rejects records deletes nothing and marks nothing as gone. Default:
         such a record fails the load, and nothing is stored. (templated)
     :param lock_timeout: seconds that the load waits for a lock in Postgres, MySQL and MariaDB, such as that of another
-        load of the table; the log shows what holds the lock, if the database reports it. Default: 600.
+        load of the table. Default: 600.
     """
 
     resource = "transactional/stats"

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
     from airflow_provider_mail.warehouse.dialects.base import Dialect, Reader
+    from airflow_provider_mail.warehouse.dialects.staged import Staged
 
 
 __all__ = ["Clock", "LoadRequest", "LoadResult", "Source", "TableName", "database_time", "load"]
@@ -60,7 +61,7 @@ def reader_of(hook: DbApiHook) -> type[Reader]:
     return reader
 
 
-def dialect_of(hook: DbApiHook) -> type[Dialect]:
+def dialect_of(hook: DbApiHook) -> type[Staged]:
     """Return how tables are loaded.
 
     :raises WarehouseError: in this database they are not; names the connection and the alternatives.
@@ -70,7 +71,7 @@ def dialect_of(hook: DbApiHook) -> type[Dialect]:
             f"connection {hook.get_conn_id()!r}: tables are loaded in SQLite, Postgres, DuckDB, MySQL and MariaDB, not "
             f"in {kind_of(hook)}: use the dlt source there (docs/dlt.md), or write files (docs/object-storage.md)"
         )
-    return cast("type[Dialect]", reader_of(hook))
+    return cast("type[Staged]", reader_of(hook))
 
 
 T = TypeVar("T")
@@ -262,7 +263,6 @@ def load(hook: DbApiHook, request: LoadRequest) -> LoadResult:
     :raises WarehouseError: naming table and connection, and row or column if known; never values.
     """
     dialect = dialect_of(hook)(hook, request)
-    dialect.check_conditions()
     with infrequent_gc():
         return run_with_connection(dialect, dialect.load, tells_rows=True)
 

@@ -235,7 +235,7 @@ MIN_ROWS_TO_COMPARE = 10
 
 @dataclass(frozen=True)
 class LoadResult:
-    """What a load did to the table. ``None``: the database has no cheap way to count.
+    """What a load did to the table. ``None``: it was not asked to.
 
     :param rows: given by the caller. Of several rows with one key, only the last counts in the other numbers.
     :param inserted: their keys were new.
@@ -250,16 +250,16 @@ class LoadResult:
     """
 
     rows: int
-    inserted: int | None = None
-    changed: int | None = None
-    unchanged: int | None = None
-    outdated: int | None = None
+    inserted: int = 0
+    changed: int = 0
+    unchanged: int = 0
+    outdated: int = 0
     deleted: int | None = None
     gone: int | None = None
-    inserted_by: Mapping[Any, int] | None = None
+    inserted_by: Mapping[Any, int] = field(default_factory=dict)
     joined: int | None = None
     left: int | None = None
-    existing: Collection[tuple[Any, ...]] | None = field(default=None, compare=False, repr=False)
+    existing: Collection[tuple[Any, ...]] = field(default=(), compare=False, repr=False)
 
     @property
     def removed(self) -> int:
@@ -387,17 +387,6 @@ class LoadRequest:
     task_run: TaskRun = field(default_factory=TaskRun)
     recorded: Source | None = None
     resolved: TableName | None = None
-
-    def __post_init__(self) -> None:
-        if self.replace_where is not None and not self.replace_where:
-            raise ValueError("`replace_where` without a condition would replace the whole table")
-        if (self.covers or self.expire_before) and not self.table.observed:
-            argument = "covers" if self.covers else "expire_before"
-            raise ValueError(f"`{argument}` needs a table with a time of observation")
-        if self.replace_where and self.table.insert_only:
-            raise ValueError("`replace_where` needs a table whose rows may be replaced")
-        if self.mark_gone and not self.table.gone:
-            raise ValueError("`mark_gone` needs a table with a column for rows that are gone")
 
     @property
     def is_complete(self) -> bool:

@@ -119,18 +119,18 @@ class EventTables:
         :param drained: counts them.
         """
         loaded = self._load(EVENTS, self.events, Source(iter(rows)))
-        drained.events += (loaded.inserted or 0) + (loaded.unchanged or 0)
-        for code, count in (loaded.inserted_by or {}).items():
+        drained.events += loaded.inserted + loaded.unchanged
+        for code, count in loaded.inserted_by.items():
             drained.stored[code if code in _CODES else OTHER] += count
         if loaded.unchanged:
-            letters += _conflicts(StoredTable(self.hook, EVENTS, self.events), rows, loaded.existing or ())
+            letters += _conflicts(StoredTable(self.hook, EVENTS, self.events), rows, loaded.existing)
         if letters:
             drained.reasons += self.store_letters(letters)
 
     def store_letters(self, letters: Iterable[DeadLetter]) -> Counter[Reason]:
         """Store dead letters; return the number of new ones by reason."""
         loaded = self._load(DEAD_LETTERS, self.dead_letters, Source(letter.row() for letter in letters))
-        return Counter({Reason(str(reason)): count for reason, count in (loaded.inserted_by or {}).items()})
+        return Counter({Reason(str(reason)): count for reason, count in loaded.inserted_by.items()})
 
 
 def drain(

@@ -15,7 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from airflow_provider_mail.warehouse.dialects.base import Dialect
+from airflow_provider_mail.warehouse.dialects.staged import Staged
 from airflow_provider_mail.warehouse.errors import UnconfirmedError
 from airflow_provider_mail.warehouse.request import LOADS, Between, Coverage, MarkGone, RemovalRule
 from airflow_provider_mail.warehouse.tables.resources import CONTACTS, contacts_history
@@ -193,7 +193,7 @@ class Loading(RuleBasedStateMachine):
 
         with (
             pytest.raises(end),
-            patch.object(Dialect, LAST_STEP, side_effect=Killed) if end is Killed else nullcontext(),
+            patch.object(Staged, LAST_STEP, side_effect=Killed) if end is Killed else nullcontext(),
         ):
             self._put(reading, rows(), None)
 

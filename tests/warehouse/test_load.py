@@ -407,25 +407,3 @@ def test_another_table_called_mail_loads(warehouse: Warehouse) -> None:
     words = r"table \S*mail_loads on connection 'warehouse': it has no column table_name"
     with pytest.raises(WarehouseError, match=words):
         warehouse.load(THINGS, [], covers=day_of(DAY, at=NOON))
-
-
-@pytest.mark.parametrize(
-    ("table", "options", "message"),
-    [
-        (THINGS, {"replace_where": {}}, "would replace the whole table"),
-        (THINGS, {"replace_where": {"colour": "red"}}, "no column colour"),
-        (THINGS, {"replace_where": {"number": "1"}}, "compares column number with a value that is not bigint"),
-        (THINGS, {"replace_where": {"number": None}}, "compares column number"),
-        (THINGS, {"replace_where": {"day": Between(DAY, None)}}, "compares column day"),
-        (THINGS, {"replace_where": {"sold_at": datetime.datetime(2026, 3, 1)}}, "without a zone"),
-        (HAPPENED, {"replace_where": OF_A}, "replace_where"),
-        (PLAIN, {"covers": day_of(DAY, at=NOON)}, "time of observation"),
-        (THINGS, {"covers": Coverage("a", NOON, {"all": {"mail_conn_id": "a"}}, OF_A)}, "no column mail_conn_id"),
-        (THINGS, {"mark_gone": MarkGone(NOON, lambda: [OF_A])}, "`mark_gone` needs a table"),
-    ],
-)
-def test_loads_that_cannot_be(sqlite: Warehouse, table: Table, options: Any, message: str) -> None:
-    sqlite.load(THINGS, [thing(THINGS, 1)])
-    with pytest.raises(ValueError, match=message):
-        sqlite.load(table, [], **options)
-    assert len(sqlite.rows(THINGS)) == 1

@@ -7,13 +7,14 @@ import logging
 import random
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from airflow_provider_mail.warehouse.errors import WarehouseError, safe_message, sqlstate
-from airflow_provider_mail.warehouse.request import Between, LoadRequest, LoadResult, OneOf, Where
-from airflow_provider_mail.warehouse.rows import ReadValue, batched, fits
+from airflow_provider_mail.warehouse.request import Between, LoadRequest, OneOf, Where
+from airflow_provider_mail.warehouse.rows import ReadValue
 from airflow_provider_mail.warehouse.table import Column, TableName, quoted
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_mail.warehouse.dialects.inbox import InboxSql
 
-_MAX_NAMES = 500
+STAGE = "airflow_provider_mail_stage"
 _MAX_ATTEMPTS = 8
 _MIN_PAUSE_S, _MAX_PAUSE_S = 0.05, 0.5
 
@@ -41,6 +42,30 @@ STANDARD_TYPES: Mapping[str, str] = {
 }
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How a staged row compares with that of the table: four expressions in SQL."""
+
+    exists: str
+    is_newer: str
+    is_changed: str
+    needs_observed_at: str
+
+    @property
+    def outcomes(self) -> tuple[str, str, str, str]:
+        """The conditions that `Counts` counts: inserted, outdated, changed, refreshed."""
+        return (
+            f"NOT {self.exists}",
+            f"{self.exists} AND NOT {self.is_newer}",
+            f"{self.exists} AND {self.is_newer} AND {self.is_changed}",
+            f"{self.exists} AND {self.is_newer} AND NOT {self.is_changed} AND {self.needs_observed_at}",
+        )
+
+    @property
+    def to_write(self) -> str:
+        return f"(NOT {self.exists} OR ({self.is_newer} AND ({self.is_changed} OR {self.needs_observed_at})))"
 
 
 class Reader:
@@ -95,7 +120,7 @@ class Reader:
 
 
 class Dialect(Reader, ABC):
-    """How one kind of database is loaded; an instance serves one load."""
+    """The SQL of one kind of database; an instance serves one load."""
 
     types: ClassVar[Mapping[str, str]] = STANDARD_TYPES
     """The declared type of a column, by the name of the portable type."""
@@ -112,18 +137,20 @@ class Dialect(Reader, ABC):
     """The expression for the seconds since 1970 by the database's clock."""
     held_seconds: ClassVar[float | None] = None
     """How long a connection may stay open where others cannot use the database meanwhile."""
+    distinct: ClassVar[str]
+    """The operator that is true if two lists of values differ, and that treats NULL as equal to NULL."""
+    compatible_types: ClassVar[Mapping[str, tuple[str, ...]]]
+    """Actual types that keep every value of a portable type, by its name."""
     inbox: ClassVar[type[InboxSql] | None] = None
     """The spelling of the inbox of pushes, for a database that can hold one."""
 
-    def __init__(self, hook: DbApiHook, request: LoadRequest) -> None:
+    def __init__(self, hook: DbApiHook, request: LoadRequest, stage: str = STAGE) -> None:
         self.hook = hook
         self.request = request
         self.table = request.table
         self.target = self._qualified(request.resolved or request.name)
+        self.stage_name = stage
         self.loaded_at = datetime.datetime.now(datetime.UTC)
-        self._missing_names: set[str] = set()
-        self.is_asked = False
-        self.is_confirmed = request.removal is None or request.removal.read_again is None
 
     @classmethod
     def read_clock(cls, cursor: Any) -> datetime.datetime:
@@ -131,17 +158,9 @@ class Dialect(Reader, ABC):
         return datetime.datetime.fromtimestamp(float(cursor.fetchone()[0]), datetime.UTC)
 
     @classmethod
-    def limited(cls, sql: str, count: int, offset: int) -> str:
-        return f"{sql} LIMIT {count} OFFSET {offset}"
-
-    @classmethod
     def month(cls, column: str) -> str:
         """Return the month in UTC of a timestamp, as a number such as 202603, or what begins as 2026-03 as text."""
         return f"100 * EXTRACT(YEAR FROM {column}) + EXTRACT(MONTH FROM {column})"
-
-    @abstractmethod
-    def load(self, connection: Any) -> LoadResult:
-        """Load the rows in one transaction, which is committed on success."""
 
     def delete(self, connection: Any, conditions: Iterable[Where]) -> int:
         return self._change(connection, [(f"DELETE FROM {self.target}", [], where) for where in conditions])
@@ -155,7 +174,7 @@ class Dialect(Reader, ABC):
         def work(execute: Callable[..., int]) -> int:
             count = 0
             for statement, parameters, where in statements:
-                condition, values = self._condition("conditions", where, spell=self._as_parameter)
+                condition, values = self._condition(where)
                 count += execute(f"{statement} WHERE {condition}", [*parameters, *values])
             return count
 
@@ -180,28 +199,36 @@ class Dialect(Reader, ABC):
     def _open_transaction(self, cursor: Any) -> None:
         """Begin a transaction; in most databases, the first statement does."""
 
-    @abstractmethod
     def existing_columns(self, connection: Any) -> Collection[str]:
         """Return the lower-case names of the table's columns; none when it does not exist."""
+        with self._cursor(connection) as cursor:
+            return self._columns(cursor)
+
+    @abstractmethod
+    def _columns(self, cursor: Any) -> dict[str, str]:
+        """The types of the columns of the user's table, by name; empty when it does not exist."""
 
     def resolved_name(self, connection: Any) -> TableName:
-        """Return the name of the table, with its schema if the database shows in which one it finds the table."""
-        return self.request.name
+        with self._cursor(connection) as cursor:
+            return self._resolved_name(cursor)
+
+    @abstractmethod
+    def _resolved_name(self, cursor: Any) -> TableName:
+        """The table's name with its schema, as the database spells them; those it would get if it does not exist."""
 
     def select_page(self, columns: Iterable[str], by: str) -> str:
         """Return the statement that selects the rows after a value, which is its parameter, ordered by that column."""
-        # Without LIMIT, which not every database has: the rest need not be fetched.
         order = self._column(by)
         names = self._columns_list(columns)
         return f"SELECT {names} FROM {self.target} WHERE {order} > {self.hook.placeholder} ORDER BY {order}"
 
     def select_where(self, columns: Iterable[str], where: Where) -> Condition:
-        condition, values = self._condition("where", where, spell=self._as_parameter)
+        condition, values = self._condition(where)
         return f"SELECT {self._columns_list(columns)} FROM {self.target} WHERE {condition}", values
 
+    @abstractmethod
     def _begin(self, connection: Any) -> None:
-        if self.hook.supports_autocommit:
-            self.hook.set_autocommit(connection, False)
+        """Prepare the connection for transactions."""
 
     def _cursor(self, connection: Any) -> AbstractContextManager[Any]:
         return closing(connection.cursor())
@@ -222,13 +249,6 @@ class Dialect(Reader, ABC):
     def _parameter(self, column: Column, value: Any) -> Any:
         convert = self.parameters.get(column.type.name)
         return convert(value) if convert else value
-
-    def _as_parameter(self, column: Column, value: Any) -> Condition:
-        return self.hook.placeholder, [self._parameter(column, value)]
-
-    def _spelled(self, column: Column, value: Any) -> Condition:
-        """Spell a value in the statements of a load."""
-        return self._as_parameter(column, value)
 
     def _execute(self, cursor: Any, statement: str, values: Sequence[Any] = ()) -> None:
         # Without parameters, drivers read a percent sign as it is.
@@ -286,194 +306,139 @@ class Dialect(Reader, ABC):
 
     # Conditions
 
-    def _condition(
-        self,
-        argument: str,
-        where: Where,
-        alias: str = "",
-        *,
-        spell: Callable[[Column, Any], Condition] | None = None,
-    ) -> Condition:
+    def _condition(self, where: Where, alias: str = "") -> Condition:
         """The condition that columns have the given values.
 
-        :param argument: the argument that ``where`` comes from, for errors.
         :param where: by column, a value, ``None``, `Between` or `OneOf`.
         :param alias: prefix of the columns, such as ``t.``.
-        :param spell: spells a value of a column. Default: as in the statements of a load.
-        :raises ValueError: when a value does not have the type of its column.
         """
         parts: list[str] = []
         parameters: list[Any] = []
         for name, expected in where.items():
             column, spelled = self.table[name], f"{alias}{self._column(name)}"
-            if expected is None and column.nullable:
+            mark = self.hook.placeholder
+            values: Sequence[Any] = [expected]
+            if expected is None:
                 parts.append(f"{spelled} IS NULL")
                 continue
-            values = [expected]
             if isinstance(expected, Between):
                 values = [expected.low, expected.high]
+                parts.append(f"{spelled} BETWEEN {mark} AND {mark}")
             elif isinstance(expected, OneOf):
-                values = [*expected.values]
-            if any(value is None or not fits(column, type(value)) for value in values):
-                raise ValueError(f"`{argument}` compares column {name} with a value that is not {column.type.name}")
-            marks = []
-            for value in values:
-                mark, mark_parameters = (spell or self._spelled)(column, value)
-                marks.append(mark)
-                parameters += mark_parameters
-            if isinstance(expected, Between):
-                parts.append(f"{spelled} BETWEEN {' AND '.join(marks)}")
-            elif isinstance(expected, OneOf):
-                parts.append(f"{spelled} IN ({', '.join(marks)})")
+                values = expected.values
+                parts.append(f"{spelled} IN ({', '.join([mark] * len(values))})")
             else:
-                parts.append(f"{spelled} = {marks[0]}")
+                parts.append(f"{spelled} = {mark}")
+            parameters += [self._parameter(column, value) for value in values]
         return " AND ".join(parts), parameters
 
-    def check_conditions(self) -> None:
-        """Reject an invalid condition before the load begins."""
-        self._window()
-        for where in self.request.covers.parts.values() if self.request.covers else ():
-            self._condition("covers", where)
-
-    def _window(self, alias: str = "") -> Condition:
-        return self._condition("replace_where", self.request.replace_where or {}, alias)
-
-    def _last_observed(self, alias: str = "") -> str:
+    def _last_observed(self) -> str:
         """The time at which a row of the table was last observed to be as it is, or to be gone."""
-        observed, gone = f"{alias}{self._column(str(self.table.observed))}", self.table.gone
-        return f"coalesce({alias}{self._column(gone)}, {observed})" if gone else observed
+        observed, gone = f"t.{self._column(str(self.table.observed))}", self.table.gone
+        return f"coalesce(t.{self._column(gone)}, {observed})" if gone else observed
 
-    # Steps of a load
+    # Statements of a load: `s` is the staged row, `t` the row of the user's table with its key
 
-    def _delete_expired(self, cursor: Any) -> None:
-        """Delete rows that were observed before ``expire_before``, except those of ``replace_where``."""
-        if expired := self._expired():
-            self._execute(cursor, f"DELETE FROM {self.target} WHERE {expired[0]}", expired[1])
+    def _can_hold(self, column: Column, actual: str) -> bool:
+        return actual in self.compatible_types[column.type.name]
 
-    def _expired(self) -> Condition | None:
-        """The condition for these rows; ``None`` without ``expire_before``."""
-        if self.request.expire_before is None:
-            return None
-        observed = self.table[str(self.table.observed)]
-        mark, values = self._spelled(observed, self.request.expire_before)
-        condition = f"{self._column(observed.name)} < {mark}"
-        if self.request.replace_where:
-            window, window_values = self._window()
-            condition, values = f"{condition} AND NOT ({window})", [*values, *window_values]
+    @property
+    def _staged(self) -> str:
+        """What to select from to get each key once: its last row, or its first one if rows are never updated."""
+        return self.stage_name
+
+    def _staged_columns(self) -> str:
+        return ", ".join(f"{column.name} {self._column_type(column)}" for column in self.table.columns)
+
+    def _joined(self) -> str:
+        """Staged rows beside those of the table that have their keys."""
+        return f"{self._staged} AS s LEFT JOIN {self.target} AS t ON {self._same_key()}"
+
+    def _same_key(self) -> str:
+        return " AND ".join(f"s.{name} = t.{name}" for name in map(self._column, self.table.key))
+
+    def _comparison(self) -> tuple[Comparison, list[Any]]:
+        """How staged rows compare with those of the table, with the parameters of ``needs_observed_at``."""
+        needs_observed_at, values = self._needs_observed_at()
+        return Comparison(self._exists(), self._is_newer("s"), self._is_changed(), needs_observed_at), values
+
+    def _exists(self) -> str:
+        return f"(t.{self._column(self.table.key[0])} IS NOT NULL)"
+
+    def _is_newer(self, alias: str) -> str:
+        """Also true for equal times: of two rows with one time of observation, that of the later load is taken."""
+        if not (observed := self.table.observed):
+            return "true"
+        return f"coalesce({alias}.{observed} >= {self._last_observed()}, true)"
+
+    def _is_changed(self) -> str:
+        if not (content := self.table.content):
+            return "false"
+        staged, existing = (self._columns_list(content, alias) for alias in ("s.", "t."))
+        return f"(({staged}) {self.distinct} ({existing}))"
+
+    def _needs_observed_at(self) -> Condition:
+        """Whether an unchanged row needs the time of this observation: unless ``mail_loads`` records it."""
+        if not self.table.observed:
+            return "false", []
+        if not self.request.covers or not self.request.is_complete:
+            return "true", []
+        condition, values = self._condition(self.request.covers.whole, "s.")
+        return f"NOT coalesce({condition}, false)", values
+
+    def _upsert(self, source: str, condition: str = "true") -> str:
+        """Insert from ``source``, or update the row with the same key unless it is newer.
+
+        The values of ``load_columns`` are parameters, before those of the condition.
+        """
+        action = "NOTHING"
+        if self.table.updated:
+            updated = (*self.table.updated, *self.table.load_names)
+            assignments = ", ".join(f"{name} = excluded.{name}" for name in updated)
+            action = f"UPDATE SET {assignments} WHERE {self._is_newer('excluded')}"
+        key = self._columns_list(self.table.key)
+        return f"{self._insert(source)} WHERE {condition} {self._ordered()} ON CONFLICT ({key}) DO {action}"
+
+    def _insert(self, source: str) -> str:
+        selected = f"{self._columns_list(self.table.names, 's.')}{self._load_marks()}"
+        names = self._columns_list(self.table.stored_names)
+        return f"INSERT INTO {self.target} AS t ({names}) SELECT {selected} FROM {source}"
+
+    def _ordered(self, alias: str = "s.") -> str:
+        """The order in which all loads write, so that two of them queue instead of deadlocking."""
+        return f"ORDER BY {self._columns_list(self.table.key, alias)}"
+
+    def _delete_stale_sql(self, condition: str) -> str:
+        """Delete rows of the table that fulfil the condition and were not staged."""
+        return f"DELETE FROM {self.target} AS t WHERE {condition} AND NOT {self._is_staged()}"
+
+    def _mark_stale_sql(self, condition: str) -> str:
+        """Mark such rows as gone; the time is the first parameter, before the values of ``load_columns``."""
+        gone = f"{self._column(str(self.table.gone))} = {self.hook.placeholder}{self._load_assignments()}"
+        return f"UPDATE {self.target} AS t SET {gone} WHERE {condition} AND NOT {self._is_staged()}"
+
+    def _select_stale_sql(self, selected: str, condition: str) -> str:
+        return f"SELECT {selected} FROM {self.target} AS t WHERE {condition} AND NOT {self._is_staged()}"
+
+    def _stale(self, window: Condition, late: Sequence[Where], latest: Any) -> Condition:
+        """The condition for rows in a window that are stale unless they were staged.
+
+        :param late: the conditions for what another load has read later, which is left out.
+        :param latest: the time of this load. Rows that were observed later are not stale; without a time, there is
+            nothing to compare with.
+        """
+        condition, values = window
+        for where in late:
+            excluded, excluded_values = self._condition(where, "t.")
+            condition += f" AND NOT coalesce({excluded}, false)"
+            values += excluded_values
+        if latest is not None:
+            condition += f" AND coalesce({self._last_observed()} <= {self.hook.placeholder}, true)"
+            values.append(latest)
         return condition, values
 
-    def _removable(self) -> list[Where]:
-        """The windows of ``replace_where`` and ``mark_gone``; none if a row was rejected, which may be in the table."""
-        request = self.request
-        if request.source.rejected:
-            return []
-        windows = [request.replace_where] if request.replace_where else []
-        if request.mark_gone:
-            windows += [{**window, str(self.table.gone): None} for window in request.mark_gone.windows()]
-        return windows
-
-    def _count_removable(self, cursor: Any) -> int:
-        """Count the rows of these windows, if there is a rule for removing them."""
-        conditions = [self._condition("windows", window) for window in self._removable() if self.request.removal]
-        return sum(
-            self._count(cursor, f"SELECT COUNT(*) FROM {self.target} WHERE {condition}", values)
-            for condition, values in conditions
-        )
-
-    def _check_removal(self, cursor: Any, before: int) -> None:
-        """Compare the number of rows that may be removed with that before the load; called before the commit.
-
-        :raises UnconfirmedError: when too many were removed.
-        """
-        if before and self.is_confirmed and self.request.removal:
-            after = self._count_removable(cursor)
-            self.request.removal.check(before, after, self.prefix, is_looked_up=self.is_asked)
-
-    def _confirm(self, add_rows: Callable[[], object]) -> None:
-        """Read a second time, without holding locks, and ask for the rows that would be marked as gone.
-
-        :param add_rows: adds the rows of the source to those of the first reading.
-        """
-        assert self.request.removal
-        assert self.request.removal.read_again
-        _log.info("Table %s: rows would be removed; reading a second time to confirm it", self.request.name)
-        self.is_confirmed = True
-        self.request.source.extend(self.request.removal.read_again())
-        add_rows()
-        self._ask()
-
-    def _ask(self, find: Callable[[], object] = lambda: None) -> None:
-        """Ask the service for the rows that would be marked as gone.
-
-        :param find: collects their names. Default: they are known already.
-        """
-        if (mark_gone := self.request.mark_gone) and mark_gone.exists:
-            find()
-            if names := sorted(self._missing_names):
-                self._missing_names.difference_update(self.request.source.call(mark_gone.exists, names))
-            self.is_asked = True
-
-    def _narrowed(self, window: Where, rows: Iterable[tuple[Any, ...]]) -> Iterable[Where]:
-        """Narrow a window to the rows that the service does not have; remember their names until it has been asked.
-
-        :param rows: the values of the key's last column, of the rows that would be marked.
-        """
-        names = {str(name) for (name,) in rows}
-        if self.is_confirmed:
-            names &= self._missing_names
-        else:
-            self._missing_names |= names
-        return [{**window, self.table.key[-1]: OneOf(batch)} for batch in batched(sorted(names), _MAX_NAMES)]
-
-    def _insert_result(
-        self, inserted_by: Mapping[Any, int], existing: Collection[tuple[Any, ...]] | None = None
-    ) -> LoadResult:
-        """The result of a load that updates nothing.
-
-        :param inserted_by: the inserted rows by their value of `Table.counted_by`, or all by ``None``.
-        :param existing: keys that the table had before. Default: unknown.
-        """
-        source, inserted = self.request.source, sum(inserted_by.values())
-        unchanged = source.read - source.rejected - inserted
-        reported = inserted_by if self.table.counted_by else None
-        return LoadResult(source.read, inserted, 0, unchanged, 0, inserted_by=reported, existing=existing)
-
-    def _reject_future(self, cursor: Any, source: str, condition: Condition, observed: str) -> None:
-        """Fail when rows claim to have been observed in the future: until then no load would replace them."""
-        if self.table.observed:
-            self._reject_later(cursor, source, condition, observed, self.table[self.table.observed])
-
-    def _reject_later(self, cursor: Any, source: str, condition: Condition, spelled: str, column: Column) -> None:
-        if self.request.clock is None:
-            return
-        latest = self.request.clock.latest()
-        condition_sql, values = condition
-        mark, latest_values = self._spelled(column, latest)
-        statement = f"SELECT COUNT(*) FROM {source} WHERE {condition_sql} AND {spelled} > {mark}"
-        if count := self._count(cursor, statement, [*values, *latest_values]):
-            raise self._future_error(cursor, count, latest)
-
-    def _future_error(self, cursor: Any, count: int, latest: datetime.datetime) -> WarehouseError:
-        # The corrected time is that of this load or a later one, so that the next load is newer.
-        to = self._time_literal(self.request.observed_at or latest)
-        statements = []
-        for target, action, condition in self._corrections(to, self._time_literal(latest)):
-            if self._count(cursor, f"SELECT COUNT(*) FROM {target} WHERE {condition}"):
-                statements.append(f"{action} WHERE {condition}")
-        return self.error(
-            f"run the statements at the end, then load again. {count} rows have a time of observation after "
-            f"{latest.astimezone(datetime.UTC):%Y-%m-%d %H:%M:%S} (UTC), which lies in the future, so no newer row "
-            f"would replace them; a wrong clock has written them: {'; '.join(statements)}"
-        )
-
-    def _corrections(self, to: str, latest: str) -> Iterator[tuple[str, str, str]]:
-        """Table, statement without condition, and condition, for each correction of times in the future."""
-        for name, value in ((self.table.observed, to), (self.table.gone, "NULL")):
-            if name:
-                yield self.target, f"UPDATE {self.target} SET {name} = {value}", f"{name} > {latest}"
-
-    def _time_literal(self, value: datetime.datetime) -> str:
-        return f"'{value.astimezone(datetime.UTC):%Y-%m-%d %H:%M:%S}'"
+    def _is_staged(self) -> str:
+        return f"EXISTS (SELECT 1 FROM {self.stage_name} AS s WHERE {self._same_key()})"
 
     def _conflicts(self, error: BaseException) -> bool:
         """Whether the transaction failed because of a concurrent one, so that repeating it may succeed."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from airflow_provider_mail.version_compat import use_connection
+from airflow_provider_mail.warehouse.dialects.base import STAGE, Comparison
 from airflow_provider_mail.warehouse.dialects.inbox import InboxSql, qualified
 from airflow_provider_mail.warehouse.dialects.postgres_driver import (
     READER,
@@ -26,8 +27,7 @@ from airflow_provider_mail.warehouse.dialects.postgres_driver import (
     read_all_times,
     rows_as_tuples,
 )
-from airflow_provider_mail.warehouse.dialects.staged import Staged
-from airflow_provider_mail.warehouse.dialects.staged_sql import STAGE, Comparison, Counts
+from airflow_provider_mail.warehouse.dialects.staged import Counts, Staged
 from airflow_provider_mail.warehouse.errors import sqlstate
 from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult
 from airflow_provider_mail.warehouse.rows import Convert, Encoder, aware, batched, each, json_texts

@@ -191,9 +191,7 @@ class Sqlite(Staged):
     def _has_others(self, cursor: Any, window: Where) -> bool:
         # An index has the first number, and the second one is found in the order of the key: many times faster than
         # looking for each row.
-        condition, values = self._condition(
-            "windows", {name: window[name] for name in window if name != self.table.gone}, "t."
-        )
+        condition, values = self._condition({name: window[name] for name in window if name != self.table.gone}, "t.")
         rows = self._count(cursor, f"SELECT count(*) FROM {self.target} AS t WHERE {condition}", values)
         staged = f"SELECT coalesce(sum(CASE WHEN {condition} THEN 1 ELSE 0 END), 0) FROM {self._joined()}"
         return rows != self._count(cursor, staged, values)

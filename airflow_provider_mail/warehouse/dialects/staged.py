@@ -9,31 +9,54 @@ a transaction may still fail because of theirs; then the staged rows are merged 
 from __future__ import annotations
 
 import datetime
+import logging
 import re
 import time
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_mail.api._core.pagination import SAMPLE
-from airflow_provider_mail.warehouse.dialects.staged_sql import STAGE, Counts, HistoryMerge, StagedSql
+from airflow_provider_mail.warehouse.dialects.base import STAGE, Condition, Dialect
+from airflow_provider_mail.warehouse.dialects.history import HistoryMerge
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult, Where
-from airflow_provider_mail.warehouse.rows import Source
-from airflow_provider_mail.warehouse.table import Column, TableName, literal
+from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult, OneOf, Where
+from airflow_provider_mail.warehouse.rows import Source, batched
+from airflow_provider_mail.warehouse.table import Column, literal
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
 _COVERAGE_STAGE = "airflow_provider_mail_loads"
+_MAX_NAMES = 500
+
+_log = logging.getLogger(__name__)
 
 
-class Staged(StagedSql):
-    """A database with temporary tables and an upsert."""
+@dataclass(frozen=True)
+class Counts:
+    """Numbers of staged rows by outcome; ``refreshed``: unchanged rows that got a new time of observation."""
+
+    staged: int
+    inserted: int
+    outdated: int
+    changed: int
+    refreshed: int
+
+    @property
+    def written(self) -> int:
+        return self.inserted + self.changed + self.refreshed
+
+
+class Staged(Dialect):
+    """How tables are loaded, in a database with temporary tables and an upsert."""
+
+    has_comment_on: ClassVar[bool] = False
+    """Whether comments are stored by statements of their own (COMMENT ON)."""
 
     counts_upserts: ClassVar[bool] = False
     """Whether the driver counts the rows that an upsert has written, each once."""
@@ -47,6 +70,8 @@ class Staged(StagedSql):
         self._existed = False
         self._waits_since = 0.0
         self._began = 0.0
+        self._missing_names: set[str] = set()
+        self.is_confirmed = request.removal is None or request.removal.read_again is None
 
     def _resolve(self, cursor: Any) -> None:
         """Find the table, and the tables beside it in its schema, which its name alone does not determine."""
@@ -110,28 +135,38 @@ class Staged(StagedSql):
             result = self._retry_conflicts(attempt, undo)
             if not self.is_confirmed and result.removed:
                 undo()
-                self._confirm(lambda: self._stage(cursor))
-                with self._searching(cursor):
-                    self._look_up(cursor)
+                self._confirm(cursor)
                 self._began = 0.0
                 result = self._retry_conflicts(attempt, undo)
             return result
 
-    def _look_up(self, cursor: Any) -> None:
-        """Ask the service for a sample of the rows that both readings lack, without holding locks."""
-        rule, request = self.request.removal, self.request
-        if not (rule and rule.look_up):
-            return
+    def _confirm(self, cursor: Any) -> None:
+        """Read a second time, without holding locks, and ask for the rows that would be marked as gone."""
+        rule, mark_gone, source = self.request.removal, self.request.mark_gone, self.request.source
+        assert rule
+        assert rule.read_again
+        _log.info("Table %s: rows would be removed; reading a second time to confirm it", self.request.name)
+        self.is_confirmed = True
+        source.extend(rule.read_again())
+        self._stage(cursor)
+        if mark_gone and mark_gone.exists and self._missing_names:
+            self._missing_names.difference_update(source.call(mark_gone.exists, sorted(self._missing_names)))
+        if rule.look_up:
+            with self._searching(cursor):
+                if sample := self._sample(cursor, rule.look_up_by):
+                    source.call(rule.look_up, sample)
+
+    def _sample(self, cursor: Any, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+        """Return values of some of the rows that both readings lack."""
         windows = self._removable()
-        columns = self._columns_list(rule.look_up_by, "t.")
         latest = self._observed_at(cursor) if windows else None
-        sample = self.history.sample(cursor, rule.look_up_by) if self.history else []
+        sample = self.history.sample(cursor, columns) if self.history else []
         for window in windows:
-            condition, values = self._stale(self._condition("windows", window, "t."), (), latest)
-            cursor.execute(f"{self._select_stale_sql(columns, condition)} LIMIT {SAMPLE - len(sample)}", values)
+            condition, values = self._stale(self._condition(window, "t."), (), latest)
+            statement = self._select_stale_sql(self._columns_list(columns, "t."), condition)
+            cursor.execute(f"{statement} LIMIT {SAMPLE - len(sample)}", values)
             sample += map(tuple, cursor.fetchall())
-        if sample:
-            request.source.call(rule.look_up, sample)
+        return sample
 
     # Waiting for locks
 
@@ -146,22 +181,6 @@ class Staged(StagedSql):
         return f"end what holds the lock, or {cure}: the load has waited for {min(waited, limit):.0f} s"
 
     # What a dialect implements
-
-    def existing_columns(self, connection: Any) -> Collection[str]:
-        with self._cursor(connection) as cursor:
-            return self._columns(cursor)
-
-    def resolved_name(self, connection: Any) -> TableName:
-        with self._cursor(connection) as cursor:
-            return self._resolved_name(cursor)
-
-    @abstractmethod
-    def _resolved_name(self, cursor: Any) -> TableName:
-        """The table's name with its schema, as the database spells them; those it would get if it does not exist."""
-
-    @abstractmethod
-    def _columns(self, cursor: Any) -> dict[str, str]:
-        """The types of the columns of the user's table, by name; empty when it does not exist."""
 
     def _open_staging(self, cursor: Any) -> None:
         """Called before the first temporary table is created."""
@@ -281,8 +300,17 @@ class Staged(StagedSql):
     # Merging
 
     def merge(self, cursor: Any) -> LoadResult:
+        source = self.request.source
         if self.table.insert_only:
-            return self._insert_result(*self._insert_new(cursor))
+            inserted_by, existing = self._insert_new(cursor)
+            inserted = sum(inserted_by.values())
+            return LoadResult(
+                source.read,
+                inserted,
+                unchanged=source.read - source.rejected - inserted,
+                inserted_by=inserted_by if self.table.counted_by else {},
+                existing=existing,
+            )
         self._delete_expired(cursor)
         replaced = self.request.replace_where
         with self._searching(cursor):
@@ -291,7 +319,7 @@ class Staged(StagedSql):
         before = self._count_removable(cursor) if stale else 0
         late = self._late(cursor)
         if late and self.coverage:
-            self.coverage._reject_future_rows(cursor)
+            self.coverage._reject_future(cursor, self.coverage._joined())
         dropped = self._drop(cursor, late) if late else 0
         with self._searching(cursor):
             deleted = sum(self._delete_stale(cursor, window, late) for window in stale if window is replaced)
@@ -299,11 +327,11 @@ class Staged(StagedSql):
         counts = self._write(cursor)
         self._check_removal(cursor, before)
         if counts.outdated:
-            self._reject_future_rows(cursor)
+            self._reject_future(cursor, self._joined())
         if self.coverage and self.request.is_complete:
             self.coverage._write(cursor)
         return LoadResult(
-            rows=self.request.source.read,
+            rows=source.read,
             inserted=counts.inserted,
             changed=counts.changed,
             unchanged=counts.staged - counts.inserted - counts.outdated - counts.changed,
@@ -366,21 +394,101 @@ class Staged(StagedSql):
                 "without an error"
             )
 
-    def _reject_future_rows(self, cursor: Any) -> None:
-        """Fail when staged rows are outdated because those of the table lie in the future."""
-        self._reject_future(cursor, self._joined(), ("true", []), self._last_observed("t."))
+    def _reject_future(self, cursor: Any, source: str, condition: Condition = ("true", [])) -> None:
+        """Fail when rows of the table lie in the future: until then no load would replace them."""
+        if self.table.observed:
+            observed = self.table[self.table.observed]
+            self._reject_later(cursor, source, condition, self._last_observed(), observed)
+
+    def _reject_later(self, cursor: Any, source: str, condition: Condition, spelled: str, column: Column) -> None:
+        if self.request.clock is None:
+            return
+        latest = self.request.clock.latest()
+        condition_sql, values = condition
+        statement = f"SELECT COUNT(*) FROM {source} WHERE {condition_sql} AND {spelled} > {self.hook.placeholder}"
+        if count := self._count(cursor, statement, [*values, self._parameter(column, latest)]):
+            raise self._main._future_error(cursor, count, latest)
 
     def _future_error(self, cursor: Any, count: int, latest: datetime.datetime) -> WarehouseError:
-        if self._main is not self:
-            return self._main._future_error(cursor, count, latest)
-        return super()._future_error(cursor, count, latest)
+        # The corrected time is that of this load or a later one, so that the next load is newer.
+        to = self._time_literal(self.request.observed_at or latest)
+        statements = []
+        for target, action, condition in self._corrections(to, self._time_literal(latest)):
+            if self._count(cursor, f"SELECT COUNT(*) FROM {target} WHERE {condition}"):
+                statements.append(f"{action} WHERE {condition}")
+        return self.error(
+            f"run the statements at the end, then load again. {count} rows have a time of observation after "
+            f"{latest.astimezone(datetime.UTC):%Y-%m-%d %H:%M:%S} (UTC), which lies in the future, so no newer row "
+            f"would replace them; a wrong clock has written them: {'; '.join(statements)}"
+        )
 
     def _corrections(self, to: str, latest: str) -> Iterator[tuple[str, str, str]]:
-        yield from super()._corrections(to, latest)
+        """Table, statement without condition, and condition, for each correction of times in the future."""
+        for name, value in ((self.table.observed, to), (self.table.gone, "NULL")):
+            if name:
+                yield self.target, f"UPDATE {self.target} SET {name} = {value}", f"{name} > {latest}"
         if self.coverage:
             yield from self.coverage._corrections(to, latest)
         if self.history:
             yield from self.history.corrections(to, latest)
+
+    def _time_literal(self, value: datetime.datetime) -> str:
+        return f"'{value.astimezone(datetime.UTC):%Y-%m-%d %H:%M:%S}'"
+
+    # Removing rows
+
+    def _delete_expired(self, cursor: Any) -> None:
+        """Delete rows that were observed before ``expire_before``, except those of ``replace_where``."""
+        if self.request.expire_before is None:
+            return
+        observed = self.table[str(self.table.observed)]
+        condition, values = (
+            f"{self._column(observed.name)} < {self.hook.placeholder}",
+            [self._parameter(observed, self.request.expire_before)],
+        )
+        if self.request.replace_where:
+            window, window_values = self._condition(self.request.replace_where)
+            condition, values = f"{condition} AND NOT ({window})", [*values, *window_values]
+        self._execute(cursor, f"DELETE FROM {self.target} WHERE {condition}", values)
+
+    def _removable(self) -> list[Where]:
+        """The windows of ``replace_where`` and ``mark_gone``; none if a row was rejected, which may be in the table."""
+        request = self.request
+        if request.source.rejected:
+            return []
+        windows = [request.replace_where] if request.replace_where else []
+        if request.mark_gone:
+            windows += [{**window, str(self.table.gone): None} for window in request.mark_gone.windows()]
+        return windows
+
+    def _count_removable(self, cursor: Any) -> int:
+        """Count the rows of these windows, if there is a rule for removing them."""
+        conditions = [self._condition(window) for window in self._removable() if self.request.removal]
+        return sum(
+            self._count(cursor, f"SELECT COUNT(*) FROM {self.target} WHERE {condition}", values)
+            for condition, values in conditions
+        )
+
+    def _check_removal(self, cursor: Any, before: int) -> None:
+        """Compare the number of rows that may be removed with that before the load; called before the commit.
+
+        :raises UnconfirmedError: when too many were removed.
+        """
+        if before and self.is_confirmed and self.request.removal:
+            is_looked_up = bool(self.request.mark_gone and self.request.mark_gone.exists)
+            self.request.removal.check(before, self._count_removable(cursor), self.prefix, is_looked_up=is_looked_up)
+
+    def _narrowed(self, window: Where, rows: Iterable[tuple[Any, ...]]) -> Iterable[Where]:
+        """Narrow a window to the rows that the service does not have; remember their names until it has been asked.
+
+        :param rows: the values of the key's last column, of the rows that would be marked.
+        """
+        names = {str(name) for (name,) in rows}
+        if self.is_confirmed:
+            names &= self._missing_names
+        else:
+            self._missing_names |= names
+        return [{**window, self.table.key[-1]: OneOf(batch)} for batch in batched(sorted(names), _MAX_NAMES)]
 
     def _late(self, cursor: Any) -> list[Where]:
         """The conditions for the parts of ``covers`` that another load has read later than this one."""
@@ -390,7 +498,7 @@ class Staged(StagedSql):
         return self.request.covers.windows(part for (part,) in cursor.fetchall())
 
     def _drop(self, cursor: Any, late: Sequence[Where]) -> int:
-        conditions, parameters = zip(*(self._condition("covers", where) for where in late), strict=True)
+        conditions, parameters = zip(*(self._condition(where) for where in late), strict=True)
         condition, values = " OR ".join(f"({condition})" for condition in conditions), [*chain(*parameters)]
         count = self._count(cursor, f"SELECT count(*) FROM {self._staged} AS s WHERE {condition}", values)
         cursor.execute(f"DELETE FROM {self.stage_name} WHERE {condition}", values)
@@ -398,13 +506,13 @@ class Staged(StagedSql):
 
     def _has_others(self, cursor: Any, window: Where) -> bool:
         """Whether the table has, or may have, rows in a window that were not staged."""
-        condition, values = self._condition("windows", window, "t.")
+        condition, values = self._condition(window, "t.")
         return self._count(cursor, self._select_stale_sql("count(*)", condition), values) > 0
 
     def _delete_stale(self, cursor: Any, window: Where, late: Sequence[Where]) -> int:
         latest = self._observed_at(cursor) if self.table.observed else None
-        self._reject_future_existing(cursor, self._window("t."))
-        condition, values = self._stale(self._window("t."), late, latest)
+        self._reject_future(cursor, f"{self.target} AS t", self._condition(window, "t."))
+        condition, values = self._stale(self._condition(window, "t."), late, latest)
         cursor.execute(self._delete_stale_sql(condition), values)
         deleted = self._affected(cursor)
         self._check_removed(cursor, condition, values)
@@ -422,22 +530,19 @@ class Staged(StagedSql):
         mark_gone = self.request.mark_gone
         assert mark_gone
         at = self._parameter(self.table[str(self.table.gone)], mark_gone.observed_at)
-        self._reject_future_existing(cursor, self._condition("mark_gone", window, "t."))
+        self._reject_future(cursor, f"{self.target} AS t", self._condition(window, "t."))
         windows: Iterable[Where] = [window]
         if mark_gone.exists:
-            condition, values = self._stale(self._condition("mark_gone", window, "t."), late, at)
+            condition, values = self._stale(self._condition(window, "t."), late, at)
             cursor.execute(self._select_stale_sql(f"t.{self._column(self.table.key[-1])}", condition), values)
             windows = self._narrowed(window, cursor.fetchall())
         count = 0
         for part in windows:
-            condition, values = self._stale(self._condition("mark_gone", part, "t."), late, at)
+            condition, values = self._stale(self._condition(part, "t."), late, at)
             cursor.execute(self._mark_stale_sql(condition), [at, *self._load_values(), *values])
             count += self._affected(cursor)
             self._check_removed(cursor, condition, values)
         return count
-
-    def _reject_future_existing(self, cursor: Any, condition: tuple[str, list[Any]]) -> None:
-        self._reject_future(cursor, f"{self.target} AS t", condition, self._last_observed("t."))
 
     def _observed_at(self, cursor: Any) -> Any:
         """The time of observation of this load, as the driver takes it; ``None`` without rows."""
