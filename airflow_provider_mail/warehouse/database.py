@@ -172,8 +172,8 @@ def connected(hook: DbApiHook) -> Iterator[Any]:
         try:
             if reading:
                 reading.address = address(hook)
-            with reader_of(hook).opening(hook, longest, held):
-                connection = _open(hook, start, longest)
+            held.enter_context(reader_of(hook).opening(hook, longest))
+            connection = _open(hook, start, longest)
         except Exception as error:
             if type(error).__module__.startswith("airflow."):
                 raise  # names the missing connection id or package itself

@@ -1,9 +1,8 @@
-"""Waits for a database: readings with a time limit, whose connections other threads can end, and what holds a lock."""
+"""Waits for a database: readings with a time limit, whose connections other threads can end."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import random
 import socket
@@ -13,7 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -144,13 +143,6 @@ def _cutting(connection: Any) -> Iterator[Callable[[], object]]:
         yield lambda: shared.shutdown(socket.SHUT_RDWR)
 
 
-FIRST_LOOK_SECONDS = 5.0
-"""How long a load waits without a line in the log."""
-_MAX_INTERVAL_SECONDS = 60.0
-
-_log = logging.getLogger(__name__)
-
-
 LONGEST_PAUSE = 0.1
 """Seconds."""
 
@@ -158,29 +150,3 @@ LONGEST_PAUSE = 0.1
 def pause() -> None:
     """Sleep between two attempts at a database that is busy."""
     time.sleep(random.uniform(LONGEST_PAUSE / 2, LONGEST_PAUSE))
-
-
-class LockWatch:
-    """Logs after some seconds, and then at growing intervals, that its block still waits, and for what.
-
-    :param timeout: seconds after which the wait ends; the first line is earlier.
-    """
-
-    def __init__(self, prefix: str, holder: str, timeout: float) -> None:
-        self._prefix = prefix
-        self._holder = holder
-        self._first = min(FIRST_LOOK_SECONDS, timeout / 2)
-        self._done = threading.Event()
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._watch, name="mail-lock-watch", daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-
-    def _watch(self) -> None:
-        start, interval = time.monotonic(), self._first
-        while not self._done.wait(interval):
-            interval = min(2 * interval, _MAX_INTERVAL_SECONDS)
-            _log.info("%swaiting for a lock since %.0f s: %s", self._prefix, time.monotonic() - start, self._holder)

@@ -8,7 +8,7 @@ import random
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -84,11 +84,8 @@ class Reader:
         """
 
     @classmethod
-    def opening(cls, hook: DbApiHook, seconds: float, held: ExitStack) -> AbstractContextManager[object]:
-        """Wait until the database can be opened, before a connection is opened in this context.
-
-        :param held: takes what is held as long as the connection is open.
-        """
+    def opening(cls, hook: DbApiHook, seconds: float) -> AbstractContextManager[object]:
+        """Wait until the database can be opened, in a context that lasts as long as the connection."""
         return nullcontext()
 
     @classmethod

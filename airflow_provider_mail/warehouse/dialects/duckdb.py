@@ -15,7 +15,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from airflow_provider_mail.warehouse.dialects.base import STANDARD_TYPES
@@ -34,7 +34,7 @@ from airflow_provider_mail.warehouse.rows import (
     utc_texts,
 )
 from airflow_provider_mail.warehouse.table import Column, TableName, literal
-from airflow_provider_mail.warehouse.time_limit import LockWatch, pause
+from airflow_provider_mail.warehouse.time_limit import pause
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -181,17 +181,11 @@ class DuckDb(Staged):
         return next((seconds for text, seconds in _BUSY_SECONDS.items() if text in str(error)), 0.0)
 
     @classmethod
-    @contextmanager
-    def opening(cls, hook: DbApiHook, seconds: float, held: ExitStack) -> Iterator[None]:
+    def opening(cls, hook: DbApiHook, seconds: float) -> AbstractContextManager[object]:
         file = hook.get_connection(hook.get_conn_id()).host
         if file in ("", ":memory:", None):  # in memory, or at MotherDuck
-            yield
-            return
-        seconds = min(_BUSY_SECONDS[_LOCKED], seconds)
-        holder = "another process uses the database file"
-        with LockWatch(f"connection {hook.get_conn_id()!r}: ", holder, seconds):
-            held.enter_context(one_process(file, seconds))
-            yield
+            return nullcontext()
+        return one_process(file, min(_BUSY_SECONDS[_LOCKED], seconds))
 
     @classmethod
     def open_reader(cls, hook: DbApiHook, connection: Any) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import fcntl
 import json
-import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ from airflow_provider_mail.warehouse.dialects.staged import Staged
 from airflow_provider_mail.warehouse.request import Where
 from airflow_provider_mail.warehouse.rows import Encoder, each, json_text, utc_text, utc_texts
 from airflow_provider_mail.warehouse.table import Column, TableName, quoted
-from airflow_provider_mail.warehouse.time_limit import LockWatch, current_reading
+from airflow_provider_mail.warehouse.time_limit import current_reading
 
 if TYPE_CHECKING:
     from airflow.providers.common.sql.hooks.sql import DbApiHook
@@ -200,15 +199,4 @@ class Sqlite(Staged):
         self._open_merge(cursor)
 
     def _open_merge(self, cursor: Any) -> None:
-        # Mostly the lock is free: then nothing needs to be watched, which takes a thread.
-        cursor.execute("PRAGMA busy_timeout = 0")
-        try:
-            cursor.execute("BEGIN IMMEDIATE")
-            return
-        except sqlite3.OperationalError:
-            pass
-        finally:
-            cursor.execute(f"PRAGMA busy_timeout = {_LOCK_WAIT_MS}")
-        # SQLite does not show which connection holds the lock.
-        with LockWatch(self.prefix, "another connection writes to the database file", _LOCK_WAIT_MS / 1000):
-            cursor.execute("BEGIN IMMEDIATE")
+        cursor.execute("BEGIN IMMEDIATE")

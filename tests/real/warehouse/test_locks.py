@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from typing import Any
 
 import pytest
 
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from tests.support.processes import wait_until
 from tests.warehouse.conftest import Warehouse
 from tests.warehouse.tables import LATER, THINGS, thing
 
@@ -61,13 +62,19 @@ def test_a_shorter_limit_of_the_database_is_named(make_warehouse: Callable[..., 
         warehouse.load(THINGS, NEW)
 
 
-def test_a_file_that_another_connection_writes(sqlite: Warehouse, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO")
+def test_a_file_that_another_connection_writes(sqlite: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     sqlite.load(THINGS, OLD)
+    staged = threading.Event()
+
+    def rows() -> Iterator[tuple[Any, ...]]:
+        yield from NEW
+        staged.set()
+
     with ThreadPoolExecutor() as pool:
         with held(sqlite, "BEGIN IMMEDIATE"):
-            load = pool.submit(sqlite.load, THINGS, NEW)
-            wait_until(
-                lambda: "another connection writes to the database file" in caplog.text, what="the line in the log"
-            )
+            load = pool.submit(sqlite.load, THINGS, rows())
+            assert staged.wait(60)
         assert load.result().changed == 1
+    monkeypatch.setattr("airflow_provider_mail.warehouse.dialects.sqlite._LOCK_WAIT_MS", 1)
+    with held(sqlite, "BEGIN IMMEDIATE"), pytest.raises(WarehouseError, match="database is locked"):
+        sqlite.load(THINGS, OLD)
