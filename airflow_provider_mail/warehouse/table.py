@@ -44,7 +44,7 @@ def text(length: int) -> Type:
 class Column:
     """One column.
 
-    :param name: a plain lower-case name.
+    :param name: a plain lower-case name, which needs no quotes in any database.
     :param comment: its meaning, with the unit; stored in databases that have comments.
     :param observed: the column holds the time at which the service was asked. A later observation replaces an earlier
         one, never the other way round, and a row in which nothing else differs does not count as changed.
@@ -60,17 +60,6 @@ class Column:
     observed: bool = False
     gone: bool = False
     least: int | None = None
-
-    def __post_init__(self) -> None:
-        # Plain names need no quotes anywhere, and cannot break out of a statement.
-        if not re.fullmatch(r"[a-z][a-z0-9_]{0,62}", self.name):
-            raise ValueError(f"column name {self.name!r} is not a plain lower-case name")
-        if "*/" in self.comment:
-            raise ValueError(f"the comment of column {self.name} must not contain '*/'")
-        if self.observed and (self.type != TIMESTAMP or self.nullable):
-            raise ValueError(f"column {self.name} is a time of observation: a timestamp that is not nullable")
-        if self.gone and (self.type != TIMESTAMP or not self.nullable):
-            raise ValueError(f"column {self.name} is the time since which a row is gone: a timestamp that may be null")
 
 
 LOAD_COLUMNS = (
@@ -124,24 +113,6 @@ class Table:
     counted_by: str | None = None
     indexes: tuple[tuple[str, ...], ...] = ()
     load_columns: tuple[Column, ...] = LOAD_COLUMNS
-
-    def __post_init__(self) -> None:
-        if len({column.name for column in self.stored_columns}) != len(self.stored_columns):
-            raise ValueError("two columns have the same name")
-        if not self.key or len(set(self.key)) != len(self.key):
-            raise ValueError("a table needs a key of different columns")
-        if sum(column.observed for column in self.columns) > 1:
-            raise ValueError("only one column can be the time of observation")
-        if sum(column.gone for column in self.columns) > (1 if self.observed else 0):
-            raise ValueError("only one column can be the time since which a row is gone, and needs one of observation")
-        for name in self.key:
-            column = self[name]
-            if column.nullable or column.observed or column.type in (TEXT, JSON):
-                raise ValueError(f"key column {name} must not be nullable, observed, JSON or text without a length")
-        if self.insert_only and self.observed:
-            raise ValueError("a table whose rows are never updated has no time of observation")
-        if self.counted_by and (not self.insert_only or self[self.counted_by].nullable):
-            raise ValueError("inserted rows are counted by a column that is not nullable, in a table without updates")
 
     def __getitem__(self, name: str) -> Column:
         for column in self.stored_columns:
