@@ -1,11 +1,11 @@
-"""The page: a FastAPI application that renders the warehouse tables as HTML."""
+"""The page: its parts, and a FastAPI application that renders the warehouse tables as HTML."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import partial, wraps
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from fastapi import Depends, FastAPI, HTTPException, Query, Request
 from fastapi.exceptions import RequestValidationError
@@ -14,17 +14,15 @@ from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
+from airflow_provider_mail._config import configured_inbox
 from airflow_provider_mail.api.errors import MailConfigError
 from airflow_provider_mail.plugin import (
     PAGE_PREFIX,
     access,
     campaign,
     campaigns,
-    imports,
-    lists,
     overview,
     render,
-    sections,
     views,
 )
 from airflow_provider_mail.plugin.campaigns import Text
@@ -58,6 +56,84 @@ app = PageApp(
     title="Mail", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(access.permitted_user)]
 )
 
+
+class Section(NamedTuple):
+    """A part of the page.
+
+    :param title: its heading.
+    :param shows: what it answers, for a person who does not know the tables.
+    :param tables: what it shows; one of them is enough.
+    :param empty: what it says where they have no rows.
+    :param guide: the page of the documentation that says how to have it.
+    """
+
+    path: str
+    label: str
+    title: str = ""
+    shows: str = ""
+    tables: Sequence[str] = ()
+    empty: str = ""
+    guide: str = ""
+
+    def has_data(self, reader: Reader) -> bool:
+        if self.label == "Activity" and configured_inbox() is not None:
+            return True
+        return not self.tables or any(map(reader.has, self.tables))
+
+
+OF_CAMPAIGNS = Section("campaigns", "Campaigns")
+"""That to which the pages of single campaigns belong."""
+
+MORE = Section("more", "More")
+SECTIONS = (
+    Section("./", "Overview"),
+    Section(
+        "campaigns", "Campaigns", "Campaigns",
+        "Every mass mail: when it was sent, and how many people opened and clicked.",
+        ("campaign_stats", "campaigns"), "", "statistics.html",
+    ),
+    Section(
+        "lists", "Lists", "Lists", "How many people are on each list, and how the lists grow.",
+        ("contacts",), "There are no contacts yet.", "warehouse.html#contacts-of-a-list",
+    ),
+    Section(
+        "transactional", "Transactional mail", "Transactional mail by day",
+        "Receipts, password mails and the like: how many were sent, opened and bounced each day.",
+        ("transactional_stats",), "There are no numbers yet.", "statistics.html",
+    ),
+    Section(
+        "loads", "Data age", "How old the numbers are",
+        "How old the numbers on this page are, and which days are missing.",
+        ("loads", "campaigns"), "There are no numbers yet.", "statistics.html",
+    ),
+    Section(
+        "imports", "Imports", "Imports of contacts",
+        "How many people each import brought in, and how many were rejected and why.",
+        ("imports",), "Nobody was imported yet.", "warehouse.html#imports",
+    ),
+    Section(
+        "audiences", "Audiences", "Audiences",
+        "How many people a campaign is for, and how many of them joined and left.",
+        ("audience_runs",), "There is no audience yet.", "audiences.html#what-changed-and-when",
+    ),
+    Section(
+        "events", "Activity", "Activity of the last seven days",
+        "What happened to single mails, minutes after it happened: delivered, opened, bounced.",
+        ("events", "dead_letters", "event_differences"), "Nothing was reported.", "events.html",
+    ),
+    Section(
+        "waits", "Waiting", "What is waiting", "What Airflow waits for before it continues.",
+        (), "Nothing waits.", "waiting.html",
+    ),
+)  # fmt: skip
+
+
+def menu(reader: Reader) -> Sequence[Section]:
+    """Return the parts that have data, and where some have none, the page about those."""
+    shown = [section for section in SECTIONS if section.has_data(reader)]
+    return shown if len(shown) == len(SECTIONS) else [*shown, MORE]
+
+
 Show: TypeAlias = Callable[..., Mapping[str, Any]]
 
 
@@ -69,8 +145,8 @@ def route(path: str, template: str = "tables.html") -> Callable[[Show], Show]:
 
     def register(show: Show) -> Show:
         part = next(
-            (section for section in (*sections.SECTIONS, sections.MORE) if section.path in (path[1:], f".{path}")),
-            sections.OF_CAMPAIGNS,
+            (section for section in (*SECTIONS, MORE) if section.path in (path[1:], f".{path}")),
+            OF_CAMPAIGNS,
         )
 
         def pieces(request: Request, /, **arguments: Any) -> Iterator[str]:
@@ -84,7 +160,7 @@ def route(path: str, template: str = "tables.html") -> Callable[[Show], Show]:
                     yield from values["tables"][wanted].csv(render.zone_of(request))
                     return
                 links = access.links_to(render.tasks_in(values["tables"].values()), request.state.mail_user)
-                shown = {"part": part, "at": None, **values, "menu": sections.menu(reader), "task_links": links}
+                shown = {"part": part, "at": None, **values, "menu": menu(reader), "task_links": links}
                 yield render.page(template if has_data else "more.html", request, **shown)
 
         @wraps(show)
@@ -123,7 +199,7 @@ def show_overview(request: Request) -> Mapping[str, Any]:
     grids = [current, overview.month_table(measures), *([overview.largest(counted)] if counted is not None else ())]
     return {
         "reader": reader,
-        "has_tables": any(section.tables and section.has_data(reader) for section in sections.SECTIONS),
+        "has_tables": any(section.tables and section.has_data(reader) for section in SECTIONS),
         "waits": waits,
         "decisions": access.decisions(request.state.mail_user),
         "current_count": current_count,
@@ -189,8 +265,8 @@ def show_comparison(request: Request, c: Annotated[list[Text], Query()] = []) ->
 
 @route("/lists")
 def show_lists(request: Request) -> Mapping[str, Any]:
-    counted = lists.counted(request.state.mail_reader)
-    return {"at": counted.at, "tables": tables(lists.lists_table(counted.entries, lists.GROWTH))}
+    entries, at = views.contact_lists(request.state.mail_reader)
+    return {"at": at, "tables": tables(views.lists_table(entries, views.GROWTH))}
 
 
 @route("/transactional", "transactional.html")
@@ -210,12 +286,12 @@ def show_loads(request: Request) -> Mapping[str, Any]:
 
 @route("/imports")
 def show_imports(request: Request) -> Mapping[str, Any]:
-    return {"tables": tables(*imports.imports(request.state.mail_reader))}
+    return {"tables": tables(*views.imports(request.state.mail_reader))}
 
 
 @route("/audiences")
 def show_audiences(request: Request) -> Mapping[str, Any]:
-    return {"tables": tables(*imports.audiences(request.state.mail_reader))}
+    return {"tables": tables(*views.audiences(request.state.mail_reader))}
 
 
 @route("/events", "events.html")
@@ -237,8 +313,8 @@ def show_waits(request: Request) -> Mapping[str, Any]:
 def show_more(request: Request) -> Mapping[str, Any]:
     """Show what the page has no data for, and how to have it."""
     reader = request.state.mail_reader
-    missing = [section for section in sections.SECTIONS if not section.has_data(reader)]
-    return {"part": sections.MORE, "missing": missing, "tables": {}}
+    missing = [section for section in SECTIONS if not section.has_data(reader)]
+    return {"part": MORE, "missing": missing, "tables": {}}
 
 
 @app.exception_handler(StarletteHTTPException)

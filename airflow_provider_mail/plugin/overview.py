@@ -11,7 +11,7 @@ from itertools import chain, groupby
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
-from airflow_provider_mail.plugin import campaigns, imports, lists, views
+from airflow_provider_mail.plugin import campaigns, views
 from airflow_provider_mail.plugin.access import Wait, token_warning
 from airflow_provider_mail.plugin.campaign import campaign_state, list_names
 from airflow_provider_mail.plugin.reader import Reader, Row, kept_for
@@ -35,18 +35,18 @@ GROWTH_SECONDS = 5.0
 """How long the lists may be counted for this page."""
 
 
-def counted_lists(reader: Reader) -> Sequence[lists.ContactList] | None:
+def counted_lists(reader: Reader) -> Sequence[views.ContactList] | None:
     """Return all lists; ``None`` without lists, or when counting takes too long for this page."""
     if not reader.has("contacts"):
         return None
     try:
-        return read_within(partial(lists.counted, reader), GROWTH_SECONDS).entries
+        return read_within(partial(views.contact_lists, reader), GROWTH_SECONDS)[0]
     except TimeoutError:
         return None
 
 
-def largest(entries: Sequence[lists.ContactList]) -> Grid:
-    return lists.lists_table(sorted(entries, key=lambda entry: (-entry.contacts, entry.name))[:SHOWN_LISTS])
+def largest(entries: Sequence[views.ContactList]) -> Grid:
+    return views.lists_table(sorted(entries, key=lambda entry: (-entry.contacts, entry.name))[:SHOWN_LISTS])
 
 
 _CURRENT = (
@@ -59,7 +59,7 @@ _CURRENT = (
 )
 
 
-def current(reader: Reader, counted: Sequence[lists.ContactList] | None) -> tuple[Grid, int]:
+def current(reader: Reader, counted: Sequence[views.ContactList] | None) -> tuple[Grid, int]:
     """Return what goes out next, with the number of people whom it reaches at most, and how many campaigns these are.
 
     :param counted: the lists; without them the number of people is that of the last import of the audience, if any.
@@ -81,11 +81,11 @@ def current(reader: Reader, counted: Sequence[lists.ContactList] | None) -> tupl
     return Grid("current", "Campaigns that go out next", _CURRENT, rows, all_rows=all_rows), int(total["total"])
 
 
-def _sizes(reader: Reader, counted: Sequence[lists.ContactList]) -> Mapping[tuple[str, str], int]:
+def _sizes(reader: Reader, counted: Sequence[views.ContactList]) -> Mapping[tuple[str, str], int]:
     """The number of people by account and list; the larger one where two teams have a list of that name."""
     sizes: dict[tuple[str, str], int] = {}
     if reader.has("audience_runs"):
-        for run in reversed(imports.sizes(reader)):
+        for run in reversed(views.audience_sizes(reader)):
             if run["send_list_name"]:
                 sizes[run["mail_conn_id"], run["send_list_name"]] = int(run["size"] or 0)
     for entry in counted:

@@ -1,4 +1,4 @@
-"""What the page shows of loads, transactional mail and pushed events."""
+"""What the page shows of all but campaigns: numbers and reasons; no row, no person, not even as a digest."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import datetime
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import accumulate, groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +15,11 @@ from airflow_provider_mail.api._core.fields import without_addresses
 from airflow_provider_mail.api.errors import MailConfigError
 from airflow_provider_mail.api.events import EventCode
 from airflow_provider_mail.plugin import campaigns
-from airflow_provider_mail.plugin.access import step_name
+from airflow_provider_mail.plugin.access import step_name, task_named
 from airflow_provider_mail.plugin.reader import Reader, Row, kept_for, public_message
-from airflow_provider_mail.plugin.render import Cell, Column, Grid, Task, day, ratio
+from airflow_provider_mail.plugin.render import Cell, Column, Grid, Task, day, label, rate, ratio
 from airflow_provider_mail.warehouse.errors import WarehouseError
-from airflow_provider_mail.warehouse.rows import moment
+from airflow_provider_mail.warehouse.rows import decoded, moment
 from airflow_provider_mail.webhook.health import ReceiverStatus, receiver_status
 from airflow_provider_mail.webhook.inbox import open_inbox
 
@@ -274,3 +274,192 @@ def differences(reader: Reader) -> Grid:
         order = "stats_date DESC, mail_conn_id, counter"
         found = reader.rows(f"SELECT * FROM {table} ORDER BY {order}", limit=SHOWN_DIFFERENCES)
     return Grid.of("differences", "Activity compared with the numbers of the email service", _DIFFERENCES, found)
+
+
+SHOWN_RUNS = 50
+
+LATEST_RUNS = 10_000
+"""Runs among which the last success of each audience is looked for."""
+
+_BRAKE = re.compile(r"^max_\w+: ", re.ASCII)
+"""The argument in front of what a brake says."""
+
+
+def _step(row: Row) -> Cell:
+    """Return the step of an import, as far as its name shows one."""
+    task = task_named(str(row["import_id"]))
+    return Cell(step_name(task), task=task) if task else Cell(row["import_id"])
+
+
+def _run(row: Row) -> str:
+    task = task_named(str(row["import_id"]))
+    return task[2] if task else ""
+
+
+_NAME = (Column("Import", value=_step), Column("Run", value=_run, is_below=True))
+
+_IMPORTS = (
+    *_NAME,
+    Column("State", value=label("state", "sandbox", "only checked")),
+    Column("People", "number", "rows_read"),
+    Column("Accepted", "number", "rows_accepted"),
+    Column("Rejected", "number", lambda row: Cell(row["rows_rejected"], href="#reasons" if row["reasons"] else "")),
+    Column("Lost", "percent", lambda row: rate(row["rows_read"] - row["rows_accepted"], row["rows_read"])),
+    Column("Ended", "time", "finished_at"),
+    Column("List", value="list_name"),
+    Column("Account", value="mail_conn_id"),
+)
+_REASONS = (
+    *_NAME,
+    Column("Field", value=lambda row: row["field"] or "all fields"),
+    Column("Reason", value="reason"),
+    Column("People", "number", "rows"),
+    Column("Ended", "time", "finished_at"),
+)
+
+
+_LOST = "One that was tried again counts once. Lost: the share of people whom the email service did not accept."
+_FIELDS = "A person with several invalid fields counts for each of them."
+_STOPPED = (
+    "one that was tried again counts once. Everybody: all people were imported, not only those who joined, changed or "
+    "left. Stopped: more people would have changed than is allowed, so nobody was imported or removed; the numbers are "
+    "what would have changed."
+)
+
+
+def imports(reader: Reader) -> tuple[Grid, Grid]:
+    """Return the 50 latest imports, the latest first, and why rows of them were rejected, the most frequent first."""
+    stored = reader.rows(
+        f"SELECT * FROM {reader['imports'].spelled} ORDER BY finished_at DESC, import_id",
+        limit=SHOWN_RUNS,
+    )
+    rows = [{**row, "reasons": decoded(row["reasons"])} for row in stored]
+    reasons = [{**row, **reason} for row in rows for reason in row["reasons"]]
+    return (
+        Grid.of("imports", "Imports", _IMPORTS, rows, f"The latest {len(rows)} imports. {_LOST}"),
+        Grid.of("reasons", "Why people were rejected", _REASONS, reasons, _FIELDS),
+    )
+
+
+_AUDIENCES = (
+    Column("Audience", value=lambda row: _audience(str(row["audience"]))),
+    Column("Size", "number", "size"),
+    Column("Last success", "time", "finished_at"),
+    Column("List", value="send_list_name"),
+    Column("Exclusion list", value="repel_list_name"),
+    Column("Account", value="mail_conn_id"),
+)
+_RUNS = (
+    *_NAME,
+    Column("Reason", value=lambda row: _BRAKE.sub("", row["reason"] or ""), is_below=True),
+    Column("State", value=label("state", "everybody", "everybody")),
+    Column("Size", "number", lambda row: row["size"] if row["state"] == "success" else None),
+    Column("Joined", "number", "joined_count"),
+    Column("Changed", "number", "changed_count"),
+    Column("Left", "number", "left_count"),
+    Column("Left out", "number", "rows_suppressed"),
+    Column("Rejected", "number", "rows_rejected"),
+    Column("Ended", "time", "finished_at"),
+)
+
+
+def _audience(name: str) -> str:
+    """Return the step that imports an audience, which is called DAG/step."""
+    dag_id, slash, step = name.partition("/")
+    return f"{step} of {dag_id}" if slash else name
+
+
+def audience_sizes(reader: Reader) -> Sequence[Row]:
+    """Return the last successful run of each audience: a run that failed has no size."""
+    order = "ORDER BY finished_at DESC, import_id DESC"
+    successes = f"SELECT * FROM {reader['audience_runs'].spelled} WHERE state = 'success' {order}"
+    return reader.rows(
+        f"SELECT * FROM (SELECT b.*, ROW_NUMBER() OVER (PARTITION BY audience {order}) AS place "
+        f"FROM ({successes} LIMIT {LATEST_RUNS}) AS b) AS a WHERE place = 1 "
+        "ORDER BY finished_at DESC, audience",
+        limit=SHOWN_RUNS,
+    )
+
+
+def audiences(reader: Reader) -> tuple[Grid, Grid]:
+    """Return the audiences, and the latest 50 runs of them."""
+    runs = reader.rows(
+        f"SELECT * FROM {reader['audience_runs'].spelled} ORDER BY finished_at DESC, import_id", limit=SHOWN_RUNS
+    )
+    return (
+        Grid.of("audiences", "Audiences", _AUDIENCES, audience_sizes(reader)),
+        Grid.of(
+            "audience-runs",
+            "Imports of audiences",
+            _RUNS,
+            runs,
+            f"The latest {len(runs)} imports of audiences; {_STOPPED}",
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class ContactList:
+    """One list.
+
+    :param month: the last month (``2026-03``) in which contacts were created who are on it, and how many these are.
+    :param growth: its contacts at the end of each such month; those without a date count in all.
+    """
+
+    account: str
+    team: str
+    name: str
+    contacts: int
+    month: tuple[str, int | None]
+    growth: Sequence[int]
+
+
+@kept_for(600)
+def contact_lists(reader: Reader) -> tuple[Sequence[ContactList], datetime.datetime]:
+    """Return the lists by account and team, the largest first, with the time of that: this reads the whole table."""
+    month = reader.dialect.month("create_date")
+    # SQLite sorts the rows to group them, which is fastest if their first column differs most.
+    rows = reader.rows(
+        f"SELECT mail_conn_id, team_name, list_name, created, COUNT(*) AS contacts FROM "
+        f"(SELECT mail_conn_id, team_name, list_name, {month} AS created FROM {reader['contacts'].spelled}) AS a "
+        "GROUP BY created, list_name, team_name, mail_conn_id"
+    )
+    identity = itemgetter("mail_conn_id", "team_name", "list_name")
+    lists = [_list(named, list(group)) for named, group in groupby(sorted(rows, key=identity), identity)]
+    lists.sort(key=lambda entry: (entry.account, entry.team, -entry.contacts, entry.name))
+    return lists, datetime.datetime.now(datetime.UTC)
+
+
+def _list(named: Sequence[Any], rows: Sequence[Row]) -> ContactList:
+    months = sorted((_month(row["created"]), int(row["contacts"])) for row in rows)
+    growth = list(accumulate(count for _, count in months))
+    created = [month for month, _ in months if month]
+    month = months[-1] if created else ("", None)
+    account, team, name = map(str, named)
+    return ContactList(account, team, name, growth[-1], month, growth[len(growth) - len(created) :])
+
+
+def _month(created: Any) -> str:
+    """Return a month as ``2026-03``; empty for contacts without a date."""
+    text = str(created or "")
+    return text[:7] if "-" in text or not text else f"{text[:4]}-{text[4:6]}"
+
+
+_LISTS = (
+    Column("List", value="name"),
+    Column("Contacts", "number", "contacts"),
+    Column("New in the month", "number", lambda entry: entry.month[1]),
+    Column("Latest month", value=lambda entry: entry.month[0]),
+    Column("Growth by month", "drawing", "growth"),
+    Column("Account", value="account"),
+    Column("Team", value="team"),
+)
+
+GROWTH = (
+    "Growth counts the contacts that are on the list now, by the month in which they were created. Contacts that have "
+    "left it are not counted."
+)
+
+
+def lists_table(entries: Sequence[ContactList], note: str = "") -> Grid:
+    return Grid.of("lists", "Lists", _LISTS, entries, note)

@@ -12,7 +12,7 @@ import pytest
 import time_machine
 from airflow.models import Connection
 
-from airflow_provider_mail.plugin import access, lists, overview
+from airflow_provider_mail.plugin import access, overview, views
 from airflow_provider_mail.plugin.access import Wait, Waits
 from airflow_provider_mail.plugin.reader import forget
 from airflow_provider_mail.warehouse.request import Coverage
@@ -199,6 +199,6 @@ def test_lists_that_take_long_to_count(visitor: Visitor, filled: Warehouse, monk
     assert "Newsletter 12 4 2026-03 mail_default" in Page(visitor.get("")).text
     go = threading.Event()
     monkeypatch.setattr(overview, "GROWTH_SECONDS", 0.0)
-    monkeypatch.setattr(lists, "counted", lambda reader: go.wait(PATIENCE))
+    monkeypatch.setattr(views, "contact_lists", lambda reader: go.wait(PATIENCE))
     assert "Counting the contacts takes too long for this page" in Page(visitor.get("")).text
     go.set()

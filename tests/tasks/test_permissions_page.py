@@ -10,7 +10,7 @@ from datetime import date
 
 import pytest
 
-from airflow_provider_mail.plugin import campaigns, imports
+from airflow_provider_mail.plugin import campaigns, views
 from airflow_provider_mail.plugin.reader import Reader, forget
 from airflow_provider_mail.transfers.events_to_sql import MailEventsToSqlOperator
 from airflow_provider_mail.webhook.inbox import Inbox
@@ -87,7 +87,7 @@ class Parts:
         forget()
         reader = Reader.of_page()
         campaigns.lists(reader)
-        imports.audiences(reader)
+        views.audiences(reader)
 
     def mail_receiver(self) -> None:
         inbox = Inbox(sql_hook("warehouse"))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.plugin import imports, overview, views
+from airflow_provider_mail.plugin import overview, views
 from airflow_provider_mail.plugin.reader import Reader, forget
 from airflow_provider_mail.warehouse.database import StoredTable
 from airflow_provider_mail.warehouse.event_counts import campaign_event_counts, event_counts
@@ -138,7 +138,7 @@ def test_the_page(sqlite: Warehouse, plans: list[str]) -> None:
     assert all(map(reader.has, tables))
     plans.clear()  # of the empty loads
     overview.findings(reader, ())
-    imports.imports(reader), imports.audiences(reader)
+    views.imports(reader), views.audiences(reader)
     StoredTable(sqlite.hook, DEAD_LETTERS, "mail_dead_letters").page(["letter_id"], "letter_id", "", 10)
     assert plans == []
     views.events(reader)
