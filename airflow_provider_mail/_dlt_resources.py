@@ -64,7 +64,6 @@ class Parts:
     :param columns: the columns whose values tell the parts apart.
     :param find: returns the values of these columns for each part that is read.
     :param read: yields the rows of a part; calls its second argument with the number of its records first.
-    :param rule: limits how much shorter a part may become.
     :param look_up: for a part that became shorter, gets the values of the key's last column in both readings; raises an
         error if the service still has rows that they lack. Default: nothing is asked.
     :param whole: parts with these values that were loaded and are not found any more are gone. Default: none.
@@ -101,11 +100,7 @@ def objects(table: Table, rows: Iterable[Row]) -> list[dict[str, Any]]:
 
 
 class Stored:
-    """The rows of a table that earlier runs have loaded, where the destination is a database.
-
-    :param name: of the table, and of its resource.
-    :param account: the values of the account's rows, by column.
-    """
+    """The rows of a table that earlier runs have loaded, where the destination is a database."""
 
     def __init__(self, name: str, table: Table, account: Mapping[str, Any]) -> None:
         self._name, self._table, self._account = name, table, account
@@ -141,10 +136,7 @@ class Stored:
         ]
 
     def gone(self, keys: Iterable[Any], observed_at: datetime) -> list[Row]:
-        """Return rows, with the mark that the service does not have them any more.
-
-        :param keys: values of the last column of the key.
-        """
+        """Return rows, with the mark that the service does not have them any more."""
         at, key = self._table.names.index(GONE.name), self._table.key[-1]
         rows = (row for value in sorted(keys) for row in self.rows(self._table.names, {key: value}) or ())
         return [(*row[:at], observed_at, *row[at + 1 :]) for row in rows]
@@ -295,8 +287,6 @@ def _emptied_by(table: TTableSchema, *, keep_gone: bool) -> tuple[bool, bool]:
 
     dlt's default for databases replaces the parts that it sees rows of: a row that is marked as removed shows it an
     empty one. For Delta tables it has a merge that deletes all other rows within a scope.
-
-    :raises MailValidationError: rows would stay that should not.
     """
     if table["write_disposition"] == "replace":
         return False, False
@@ -347,8 +337,6 @@ def _must_not_be_dropped() -> None:
 
     dlt creates no table that it has created before. It would fail in the destination's words, or, where a run has no
     rows for the table, succeed without it.
-
-    :raises MailValidationError: a table of the run is gone.
     """
     schema = dlt.current.source_schema()
     names = [name for name in dlt.current.source().selected_resources if name in schema.tables]

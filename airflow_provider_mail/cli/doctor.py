@@ -47,7 +47,6 @@ class Diagnosis:
 
     :param check: ``connection``, ``service``, ``port``, ``redis``, ``database``, ``inbox``, ``triggerer``, ``sender``,
         ``list`` or ``dag``.
-    :param level: ``ok``, ``warning``, ``error`` or ``not checked``.
     :param fix: the command or setting that fixes it; empty when there is nothing to fix.
     """
 

@@ -149,8 +149,6 @@ def _code(redirect: Redirect, state: str, *, missing_allowed: bool) -> str:
 
     Without the state any page open in the browser could redirect here with its own code, and mail would be sent with
     another account. The specification does not show whether the service returns the state.
-
-    :raises MailConfigError: when access was denied, or the redirect does not belong to this request.
     """
     if not _may_belong(redirect, state):
         raise MailConfigError("state: the redirect does not belong to this login and is ignored. Start again")
@@ -192,10 +190,7 @@ def _query(address: str) -> Redirect:
 
 
 def _receive(target: SplitResult, state: str, seconds: float) -> Redirect:
-    """Wait for the redirect on the loopback interface. Other requests, which any page can make, do not end the wait.
-
-    :raises MailConfigError: on a timeout, or when the port is in use.
-    """
+    """Wait for the redirect on the loopback interface. Other requests, which any page can make, do not end the wait."""
     try:
         # Threads, since browsers open connections without using them.
         server = _Server(target, state)

@@ -61,13 +61,8 @@ class Reason(Enum):
 class NotificationContext:
     """What a notification reports. URLs are known when ``[api] base_url`` is set.
 
-    :param task_id: id of the task; ``None`` for a run.
-    :param map_index: index of a mapped task; -1 for any other.
-    :param try_number: number of the try, from 1.
     :param run_date: logical date of the run, or the time after which it was due to run.
-    :param seconds: duration of the task.
     :param error: the error in a few lines, without secrets and email addresses.
-    :param deadline: the time by which the run should have finished.
     :param occurrence: what distinguishes this try, run or deadline from others of the same name, such as the run after
         it was cleared; ``None`` when it is not known.
     :param question: subject and body of the decision that a person is asked for.
@@ -93,10 +88,6 @@ class NotificationContext:
 
     @classmethod
     def from_context(cls, context: Mapping[str, Any]) -> NotificationContext:
-        """Read Airflow's context.
-
-        :param context: the context of a task, of a DAG's callback, or of a deadline.
-        """
         ti = context.get("ti") or context.get("task_instance")
         run, deadline = context.get("dag_run"), context.get("deadline")
         reason = _reason(context)
@@ -255,10 +246,6 @@ def render_subject(context: NotificationContext) -> str:
 
 
 def render_html(context: NotificationContext, *, instance: str | None = None) -> str:
-    """Return the default HTML.
-
-    :param instance: the name of this Airflow (``[api] instance_name``), shown in the last line.
-    """
     title, question_body = context.question or (context.name or "Airflow", "")
     return _TEMPLATES.get_template("notification.html.jinja2").render(
         context=context,
@@ -281,7 +268,6 @@ def render_summary(subject: str, groups: Sequence[Mapping[str, Any]], further: i
     """Return the HTML of a summary of alerts.
 
     :param groups: by title: the count, the first and the last time, the last error and URL, and how many are doubtful.
-    :param further: the number of groups that are left out.
     """
     instance = conf.get("api", "instance_name", fallback=None)
     template = _TEMPLATES.get_template("summary.html.jinja2")

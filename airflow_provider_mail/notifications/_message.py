@@ -319,11 +319,7 @@ class DeadlineMailHook(MailHook):
 
 
 def send(hook: DeadlineMailHook, message: OutgoingMessage) -> str:
-    """Send a message and return a line for the log.
-
-    :raises MailAmbiguousSendError: on a timeout or a lost response: the message may have been sent.
-    :raises MailError: when it was not sent.
-    """
+    """Send a message and return a line for the log."""
     # Look up the connection here: not every process of Airflow permits that in other threads.
     client = hook.get_conn()
 

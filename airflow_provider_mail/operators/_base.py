@@ -124,10 +124,7 @@ class BaseCampaignOperator(BaseMailOperator):
         return lists
 
     def check_lists(self, client: Client) -> None:
-        """Check that the lists have the people whom the import returned, and nobody else.
-
-        :raises AirflowFailException: see `list_problem`.
-        """
+        """Check that the lists have the people whom the import returned, and nobody else."""
         if problem := self.list_problem(client):
             raise AirflowFailException(f"{problem}. Nothing was sent")
 
@@ -184,10 +181,7 @@ def run_began(context: Context) -> datetime:
 
 
 def check_alone(results: Sequence[Mapping[str, Any]], further_lists: Collection[str]) -> None:
-    """Check that nobody is on a list of a campaign that excludes them as having left another audience.
-
-    :raises MailValidationError: when that may be.
-    """
+    """Check that nobody is on a list of a campaign that excludes them as having left another audience."""
     from airflow_provider_mail.api.flows.audience import AudienceList
 
     names = [*further_lists, *(name for result in results for name in result.get("send_list_names") or ())]

@@ -156,8 +156,6 @@ _AWAITED = {
 class Wait:
     """A task that waits.
 
-    :param account: the connection, if it is known.
-    :param mail_name: the campaign that it waits for, if it is one.
     :param deadline: when it gives up; ``None`` for never.
     """
 
@@ -267,10 +265,6 @@ _CONTINUES = (
 
 
 def waits_table(waits: Waits, subjects: Mapping[tuple[str, str], str]) -> Grid:
-    """Return the tasks that wait.
-
-    :param subjects: the subjects of campaigns by account and name.
-    """
     columns = (
         Column("Step", value=lambda it: Cell(step_name(it.task), href=task_address(*it.task), is_outside=True)),
         Column("Run", value=lambda it: it.task[2], is_below=True),

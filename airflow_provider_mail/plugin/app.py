@@ -60,7 +60,6 @@ app = PageApp(
 class Section(NamedTuple):
     """A part of the page.
 
-    :param title: its heading.
     :param shows: what it answers, for a person who does not know the tables.
     :param tables: what it shows; one of them is enough.
     :param empty: what it says where they have no rows.

@@ -60,7 +60,6 @@ class Campaign:
 
     :param team: its team; empty when neither the connection nor the service names one.
     :param guid: its identifier at the service; empty when it is not in the tables.
-    :param counts: the counts by name; ``None`` where the tables have none.
     :param curve: the growth of its opens; ``None`` without snapshots.
     """
 

@@ -103,9 +103,7 @@ class Filter(BaseModel):
     :param q: part of the name or of the subject; upper and lower case are equal.
     :param last: the last day, included.
     :param state: one of the states that a campaign can have.
-    :param account: the connection of an account; empty for all.
     :param sort: what there is to sort by; for any other text, the time of sending.
-    :param page: the number of the page, from 1.
     """
 
     model_config = ConfigDict(frozen=True)

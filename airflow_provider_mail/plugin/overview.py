@@ -210,8 +210,6 @@ _RATES = [(label, count, whole) for name, label, count, whole in campaigns.RATES
 class Measure:
     """One chart.
 
-    :param value: of the thirty days.
-    :param before: of the same days of the year before.
     :param weeks: by the first day of each week, its value and that of the year before.
     """
 

@@ -86,31 +86,21 @@ class Reader:
 
     @classmethod
     def of_page(cls) -> Reader:
-        """Return the reader of the page's database.
-
-        :raises MailConfigError: there is no such database.
-        :raises WarehouseError: the name of a table is not valid.
-        """
+        """Return the reader of the page's database."""
         names = {what: setting(f"page_{what}_table") for what in TABLES if what not in ("imports", "loads")}
         names["snapshots"] = snapshots_name(names["campaign_stats"], names["snapshots"])
         names |= {"imports": setting("imports_table"), "loads": LOADS_NAME}
         return cls(configured_hook("page_conn_id", setting("page_conn_id")), names)
 
     def has(self, what: str) -> bool:
-        """Return whether a table exists with its key, and with the time since which a row is gone if it has one.
-
-        :raises WarehouseError: the database cannot be read.
-        """
+        """Return whether a table exists with its key, and with the time since which a row is gone if it has one."""
         return what in _tables(self)
 
     def __getitem__(self, what: str) -> StoredTable:
         return _tables(self)[what]
 
     def rows(self, sql: str, parameters: Sequence[Any] = (), *, limit: int = 0) -> list[Row]:
-        """Run one SELECT with question marks for its parameters; return its rows by the names of the columns.
-
-        :param limit: of the rows of a statement that has ORDER BY.
-        """
+        """Run one SELECT with question marks for its parameters; return its rows by the names of the columns."""
         limited = f"{sql} LIMIT {limit}" if limit else sql
         return [row for batch in self.batches(limited, parameters, is_short=True) for row in batch]
 

@@ -47,7 +47,6 @@ class Column:
         are the values themselves.
     :param is_below: whether the page shows it below the name of the row; the CSV has it as a column.
     :param sort: the address of the page sorted by this column; empty if it is not sorted by it.
-    :param sorted: the direction in which the rows are sorted by it; empty if they are not.
     """
 
     label: str
@@ -111,7 +110,6 @@ class Grid:
     :param name: its name in the address of its CSV.
     :param caption: what it is called; screen readers say it.
     :param rows: the values of each row, plain or as `Cell`; the first one is the row's name.
-    :param total: a last row, shown only.
     :param note: what its words mean, shown below it.
     :param all_rows: reads the rows of the CSV, where the page shows a part of them.
     """
@@ -237,10 +235,7 @@ def zone_of(request: Request) -> ZoneInfo:
 
 @pass_context
 def shown(context: Any, value: Any, kind: str) -> Any:
-    """Return a value as a page shows it.
-
-    :param kind: that of its column.
-    """
+    """Return a value as a page shows it."""
     if value is None:
         return _NOTHING if kind in ("number", "percent", "time") else ""
     if kind == "number":

@@ -36,7 +36,6 @@ _DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 class Loaded:
     """What is loaded of one table and account, or of one list of contacts.
 
-    :param title: what the table has, for a person who does not know its name.
     :param list_name: the list; empty for a whole table.
     :param task: the task instance that loaded it last; ``None`` where that is not recorded.
     :param missing: of a table that is loaded by days, those between the first and the last one that were not loaded.

@@ -47,10 +47,7 @@ class RemovesRows(MailTaskMixin):
     max_removed_fraction: float | None
 
     def removal_rule(self, read_again: Callable[[], Iterable[Sequence[Any]]] | None = None) -> RemovalRule:
-        """Return the rule that limits which rows a load may remove.
-
-        :param read_again: see :class:`~airflow_provider_mail.warehouse.request.RemovalRule`.
-        """
+        """Return the rule that limits which rows a load may remove."""
         from airflow_provider_mail.warehouse.request import MAX_REMOVED_FRACTION, RemovalRule
 
         fraction = MAX_REMOVED_FRACTION if self.max_removed_fraction is None else self.max_removed_fraction
@@ -181,10 +178,7 @@ class BaseListReader(RemovesRows, BaseInterruptibleOperator, BaseTransferOperato
 
     @contextmanager
     def reading(self, context: Context, database: DbApiHook | None = None) -> Iterator[Reading]:
-        """Begin to read the list.
-
-        :param database: whose clock is used if the service has none.
-        """
+        """Begin to read the list."""
         from airflow_provider_mail._task.progress import ProgressLog
         from airflow_provider_mail._task.statistics import Observation
         from airflow_provider_mail.api._core.pagination import Changes, Pager, concurrent_pages
@@ -400,10 +394,7 @@ class BaseMailToSqlOperator(SqlTask, BaseTransferOperator):
         return self.keep_rejects(context, loaded.rows)
 
     def table_names(self) -> dict[str, str]:
-        """Return the names of the loaded tables, by argument.
-
-        :raises WarehouseError: for an invalid name.
-        """
+        """Return the names of the loaded tables, by argument."""
         return {"table": self.table}
 
     def counts(self, loaded: LoadResult) -> dict[str, int]:
@@ -474,10 +465,7 @@ class BaseStatsToSqlOperator(BaseMailToSqlOperator):
 
     @abstractmethod
     def transfer(self, start_day: date, end_day: date) -> tuple[LoadResult, dict[str, Any]]:
-        """Read and load the statistics; return the result, and further values for XCom.
-
-        :param end_day: the last day of the window, included.
-        """
+        """Read and load the statistics; return the result, and further values for XCom."""
 
     def execute(self, context: Context) -> dict[str, Any]:
         from airflow_provider_mail.api.errors import MailRejectedError

@@ -146,7 +146,6 @@ def hook_of(conn_id: str) -> DbApiHook:
 def configured_hook(option: str, conn_id: str) -> DbApiHook:
     """Return the hook of a connection that Airflow's configuration names.
 
-    :param option: the option of the section ``[mail]``, for errors.
     :raises MailConfigError: there is no such database.
     """
     from airflow_provider_mail.version_compat import AirflowException
@@ -163,8 +162,6 @@ def connected(hook: DbApiHook) -> Iterator[Any]:
     """Open a connection; on exit, roll back on an error and close.
 
     In a :class:`~airflow_provider_mail.warehouse.time_limit.Reading` the connection has its time limits.
-
-    :raises WarehouseError: when the connection fails.
     """
     failure, start, reading = "", time.monotonic(), current_reading()
     longest = reading.seconds if reading else float("inf")
@@ -268,10 +265,7 @@ def load(hook: DbApiHook, request: LoadRequest) -> LoadResult:
 
 
 def database_time(hook: DbApiHook) -> datetime.datetime:
-    """Return the time by the database's clock.
-
-    :raises WarehouseError: when the connection fails.
-    """
+    """Return the time by the database's clock."""
     dialect = dialect_of(hook)
     with connected(hook) as connection, closing(connection.cursor()) as cursor:
         return dialect.read_clock(cursor)
@@ -291,8 +285,6 @@ def stream_rows(
     other drivers decide themselves. On these four the statement cannot write. Everything is closed on exit, even when
     not all rows were read. Use it in one thread, as SQLite demands.
 
-    :param parameters: its parameters, in the driver's style; never logged. Default: none.
-    :param size: the largest number of rows in a list.
     :param connection: an open connection of a dialect that is `reusable`. Default: one of its own.
     :return: a context manager with the names of the columns, and the rows in lists.
     :raises WarehouseError: when the statement fails, on entering or later; names ``sql`` and the connection.
@@ -390,11 +382,7 @@ _ROWS = 1000
 
 
 class StoredTable:
-    """A declared table in a database.
-
-    :param name: its name in the database, optionally with its schema.
-    :raises WarehouseError: for an invalid name.
-    """
+    """A declared table in a database."""
 
     def __init__(self, hook: DbApiHook, table: Table, name: str | TableName) -> None:
         self._hook = hook
@@ -420,20 +408,13 @@ class StoredTable:
         return convert(value) if convert else value
 
     def existing_columns(self, connection: Any = None) -> frozenset[str]:
-        """Return the names of the table's columns; none when it does not exist.
-
-        :param connection: an open connection. Default: one of its own.
-        :raises WarehouseError: naming the connection, never values.
-        """
+        """Return the names of the table's columns; none when it does not exist."""
         return run_with_connection(
             self._dialect, lambda opened: frozenset(self._dialect.existing_columns(opened)), connection=connection
         )
 
     def beside(self, name: str, connection: Any = None) -> TableName:
-        """Return the name of another table: without a schema, that in the schema in which the database finds this one.
-
-        :raises WarehouseError: for an invalid name, or naming the connection, never values.
-        """
+        """Return the name of another table: without a schema, in that in which the database finds this one."""
         parsed = TableName.parse(name)
         if len(parsed.parts) > 1:
             return parsed
@@ -443,7 +424,6 @@ class StoredTable:
         """Return the first rows after a value, in the order of a column.
 
         :param by: name of the column, which is different in each row.
-        :param after: only rows with larger values.
         """
         with stream_rows(self._hook, self._dialect.select_page(columns, by), [after], size) as (_, batches):
             rows = next(batches, [])
@@ -454,11 +434,7 @@ class StoredTable:
         ]
 
     def select(self, columns: str, condition: str) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows that fulfil a condition. Read them all before the next statement.
-
-        :param columns: what to select, as SQL spells it.
-        :param condition: the condition, in SQL that every database knows.
-        """
+        """Yield the rows that fulfil a condition. Read them all before the next statement."""
         sql = f"SELECT {columns} FROM {self.spelled} WHERE {condition}"
         with stream_rows(self._hook, sql) as (_, batches):
             for batch in batches:
@@ -488,7 +464,6 @@ class StoredTable:
 
         :param work: called with a function that runs a statement with parameters and returns the number of rows, or the
             rows themselves with ``reads=True``. After a conflict with another transaction it is called again.
-        :raises WarehouseError: naming the table and the connection, never values.
         """
         with self._kept.used() if self._kept else nullcontext() as connection:
             return run_with_connection(
@@ -533,15 +508,9 @@ class StoredTable:
         return int(float(execute(f"SELECT {self._dialect.unix_time}", reads=True)[0][0]))
 
     def delete(self, conditions: Iterable[Mapping[str, Any]]) -> int:
-        """Delete the rows that fulfil one of the conditions; return their number.
-
-        :raises WarehouseError: naming the table and the connection, never values.
-        """
+        """Delete the rows that fulfil one of the conditions; return their number."""
         return run_with_connection(self._dialect, lambda connection: self._dialect.delete(connection, conditions))
 
     def update(self, where: Mapping[str, Any], values: Mapping[str, Any]) -> int:
-        """Change the rows that fulfil a condition; return their number.
-
-        :raises WarehouseError: naming the table and the connection, never values.
-        """
+        """Change the rows that fulfil a condition; return their number."""
         return run_with_connection(self._dialect, lambda connection: self._dialect.update(connection, where, values))

@@ -93,11 +93,7 @@ class WarehouseError(PicklableError):
 
 
 class UnconfirmedError(WarehouseError):
-    """A load would have removed all, or too many, of the rows without a permission; nothing of it was committed.
-
-    :param before: number of rows before the load.
-    :param after: number of rows that the load would have left.
-    """
+    """A load would have removed all, or too many, of the rows without a permission; nothing of it was committed."""
 
     def __init__(self, text: str, *, before: int, after: int) -> None:
         super().__init__(text)

@@ -45,10 +45,8 @@ def event_counts(
     A mail is identified by ``unique_msg_id`` and the address, since the recipients of one request may share the id. An
     event without an id counts as a mail of its own.
 
-    :param counted_on: the time that decides whether an event is in the period.
     :param event_types: count only events of these types. Default: those without the ``guid`` of a campaign.
     :param undated: count only events of mails for which no event has the time of sending.
-    :raises WarehouseError: naming the table and the connection.
     """
     table = StoredTable(hook, EVENTS, name)
     mark, when = hook.placeholder, _TIMES[counted_on]
@@ -104,9 +102,7 @@ def campaign_event_counts(
 ) -> CampaignEvents:
     """Count the events of a campaign, and their recipients.
 
-    :param codes: the codes of events to count recipients of.
     :param since: when it was sent. Events that were received before belong to an earlier campaign of this name.
-    :raises WarehouseError: naming the table and the connection.
     """
     table, mark = StoredTable(hook, EVENTS, name), hook.placeholder
     # A mail may bounce softly first, and be delivered later: it was sent once.

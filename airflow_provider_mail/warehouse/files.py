@@ -21,7 +21,6 @@ Rows = Iterable[Sequence[Any]]
 def check_format(file_format: str) -> None:
     """Check that a format is known and its package installed.
 
-    :param file_format: ``parquet`` or ``jsonl``.
     :raises WarehouseError: naming the package to install.
     """
     if file_format not in FORMATS:
@@ -65,11 +64,7 @@ def _parquet(table: Table, rows: Rows, first: int) -> bytes:
 
 
 def arrow_table(table: Table, rows: Rows, first: int = 1) -> pyarrow.Table:
-    """Build an Arrow table with the table's columns; times are microseconds in UTC, JSON is text.
-
-    :param first: number of the first row, for errors. Default: 1.
-    :raises UnstorableError: naming row and column, never the value.
-    """
+    """Build an Arrow table with the table's columns; times are microseconds in UTC, JSON is text."""
     import pyarrow
 
     columns = _encoder(table).columns(first, list(rows))
@@ -85,10 +80,7 @@ FORMATS: Mapping[str, Callable[[Table, Rows, int], bytes]] = {"parquet": _parque
 def encode(table: Table, rows: Rows, file_format: str, *, written: Sequence[Any], first: int = 1) -> bytes:
     """Encode a file with the rows of a load.
 
-    :param file_format: a key of `FORMATS`.
     :param written: the values of the table's ``load_columns``, in all rows.
-    :param first: number of the first row, for errors. Default: 1.
-    :raises UnstorableError: naming row and column, never the value.
     """
     return FORMATS[file_format](table.as_stored, [(*row, *written) for row in rows], first)
 
@@ -99,7 +91,6 @@ def encode_files(
     """Encode the rows of a load as files; yield the number of rows of each, and its content.
 
     :param written: the values of the table's ``load_columns``, in all rows.
-    :raises UnstorableError: naming row and column, never the value.
     """
     return source.batches(
         rows_per_file,

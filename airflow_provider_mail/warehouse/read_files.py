@@ -61,10 +61,6 @@ class WrongWidth(tuple[Any, ...]):
 
     @classmethod
     def of(cls, values: Sequence[Any], problem: str) -> WrongWidth:
-        """Make the row.
-
-        :param values: all values of the row in the file.
-        """
         row = cls(values)
         row.problem = problem
         return row
@@ -105,13 +101,8 @@ class FileRows(NamedTuple):
 class FileForm:
     """How a file is read.
 
-    :param file_format: ``csv``, ``jsonl`` or ``parquet``.
-    :param compression: ``gzip``, ``bz2``, ``xz``, ``zstd`` or ``None``.
-    :param encoding: character encoding of CSV and JSON Lines.
     :param escape: the character in CSV behind which one of meaning is a value, such as in ``\\"``.
-    :param column_names: names of the columns of CSV without a header.
     :param wanted: the columns that are needed. ``None``: all; a key of JSON Lines that the first rows lack is an error.
-    :param size: the largest number of rows in a list.
     :param may_be_empty: whether CSV may have no header: it has no columns then.
     """
 

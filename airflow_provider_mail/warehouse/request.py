@@ -210,7 +210,6 @@ class History:
     """The history of a list that one load reads, which must be complete.
 
     :param intervals: the declared table of the times at which each row was in a list: ``valid_from`` to ``valid_to``.
-    :param readings: the declared table of readings of lists.
     :param where: the rows of the list in the loaded table, as values by column.
     :param list_id: what tells the list from all others, whatever its name; ``None``: there is no list of this name.
     :param ended: the lists that had this name when they were last read, and that the service does not have any more.
@@ -273,7 +272,6 @@ class RemovalRule:
     A single response never removes a row: a load that would remove some reads a second time, and removes only what both
     readings lack. If that is all rows, or too many of them, it needs a permission.
 
-    :param allow_empty: whether a load may leave none of the rows.
     :param max_fraction: the largest part of the rows, from 0 to 1, by which their number may shrink; not applied below
         ten rows.
     :param read_again: reads a second time; yields the rows that the first reading lacks. Default: the rows are those of
@@ -309,11 +307,7 @@ class RemovalRule:
             )
 
     def check_sent(self, fallen: int, prefix: str) -> None:
-        """Check that no number of sent mails falls to zero: sent mails remain sent.
-
-        :param fallen: how many would.
-        :raises UnconfirmedError: with the permission.
-        """
+        """Check that no number of sent mails falls to zero: sent mails remain sent."""
         if fallen and not self.allow_empty:
             raise UnconfirmedError(
                 f"{prefix}the numbers of sent mails of {fallen} records would fall to zero. Nothing was stored; "
@@ -332,11 +326,6 @@ FUTURE_TOLERANCE = datetime.timedelta(minutes=5)
 
 @dataclass(frozen=True)
 class Clock:
-    """The time during a load.
-
-    :param start: the time at its beginning, with a zone.
-    """
-
     start: datetime.datetime
     # The function at that time, not at import: tests replace it with a clock that they move.
     _start_seconds: float = field(default_factory=lambda: time.monotonic())
@@ -349,7 +338,6 @@ class Clock:
 class LoadRequest:
     """One load.
 
-    :param name: its name in the database, optionally with its schema.
     :param source: the rows, in the order of the table's columns. Those that cannot be stored, up to 1,000, are given to
         its ``on_unstorable``: then the others are loaded, and no row is deleted or marked as gone, since a rejected row
         may exist in the table. Exceptions of its iterator are raised unchanged.
@@ -367,7 +355,6 @@ class LoadRequest:
         compares with, or readings of ``history``, were observed more than five minutes later. Default: not checked.
     :param history: the history of the part of the table that these rows are, which must be complete; recorded in the
         same transaction, unless a row cannot be stored. Default: none.
-    :param task_run: the try of a task that loads, for the columns that say so. Default: none.
     :param recorded: the rows of the load that this one records. Default: ``source``.
     :param resolved: the table's name with its schema, both as the database spells them. Default: not known.
     """

@@ -100,18 +100,12 @@ _encode, _encode_lines = _encoder.encode, _encoder.encode_lines
 
 
 def utc(value: datetime.datetime) -> datetime.datetime:
-    """Convert a time to UTC, without a zone.
-
-    :raises ValueError: for a datetime without a zone.
-    """
+    """Convert a time to UTC, without a zone."""
     return aware(value).astimezone(datetime.UTC).replace(tzinfo=None)
 
 
 def utc_text(value: datetime.datetime) -> str:
-    """Format a time as ``2026-03-01 12:30:00``, in UTC.
-
-    :raises ValueError: for a datetime without a zone.
-    """
+    """Format a time as ``2026-03-01 12:30:00``, in UTC."""
     if value.tzinfo is datetime.UTC:  # as are all times that this package makes
         return value.isoformat(" ")[:-6]
     return utc(value).isoformat(" ")
@@ -201,10 +195,7 @@ class Encoder:
     json_depth: int | None = None
 
     def columns(self, number: int, rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
-        """Encode rows to one sequence of values per column.
-
-        :raises UnstorableError: naming row and column, never the value.
-        """
+        """Encode rows to one sequence of values per column."""
         columns = self.table.columns
         for row, width in enumerate(map(len, rows), number):
             if width != len(columns):
@@ -308,7 +299,6 @@ def text_problem(value: Any, *, nul: bool) -> str | None:
     """Return the reason why a text, or a text in a JSON value, cannot be stored; names the field of the JSON value.
 
     :param value: the value, nested no deeper than Python can recurse.
-    :param nul: whether texts may hold the character NUL.
     """
     if isinstance(value, str):
         if not _encodes(value):
@@ -357,10 +347,7 @@ class Source:
         self._rows = rows
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Call a function whose errors are those of reading the rows.
-
-        :raises RowsFailed: when it fails.
-        """
+        """Call a function whose errors are those of reading the rows."""
         try:
             return function(*arguments)
         except BaseException as error:
@@ -368,10 +355,7 @@ class Source:
             raise RowsFailed from None
 
     def rows_and_columns(self, encoder: Encoder) -> Iterator[tuple[Sequence[Sequence[Any]], list[Sequence[Any]]]]:
-        """Yield rows, some hundreds at a time, each time with their encoded columns.
-
-        :raises RowsFailed: when getting or encoding a row failed.
-        """
+        """Yield rows, some hundreds at a time, each time with their encoded columns."""
         try:
             for _, encoded in self.batches(_BATCH_ROWS, encoder, lambda at, rows: (rows, encoder.columns(at, rows))):
                 yield encoded
@@ -420,10 +404,7 @@ class Source:
         return stored
 
     def stored(self, table: Table) -> Iterator[Sequence[Any]]:
-        """Yield the rows that a file can hold.
-
-        :raises UnstorableError: when a row cannot be stored and nothing receives it.
-        """
+        """Yield the rows that a file can hold."""
         encoder = Encoder(table, each({"timestamp": aware, "json": json_text}))
 
         def checked(first: int, rows: Sequence[Sequence[Any]]) -> Sequence[Sequence[Any]]:
@@ -434,10 +415,7 @@ class Source:
             yield from rows
 
     def encoded(self, encoder: Encoder) -> Iterator[tuple[Any, ...]]:
-        """Encode the rows, row by row.
-
-        :raises RowsFailed: when getting or encoding a row failed.
-        """
+        """Encode the rows, row by row."""
         return chain.from_iterable(zip(*columns, strict=True) for _, columns in self.rows_and_columns(encoder))
 
 

@@ -99,7 +99,6 @@ class Table:
     """A table without its name, which the user chooses.
 
     :param key: names of the columns that identify a row; not nullable, and with a length if they are text.
-    :param comment: what the table holds; stored in databases that have comments.
     :param insert_only: whether rows are never updated: of all rows with one key, the first one stays.
     :param counted_by: name of the column by whose values the inserted rows of such a table are counted.
     :param indexes: names of the columns by which rows are found besides their key, as a table with years of rows needs.
@@ -231,7 +230,6 @@ def other_name(argument: str, table: str, suffix: str, chosen: str | None) -> st
     """Name a table that belongs to another one.
 
     :param argument: the argument that chooses the name, for errors.
-    :param suffix: what its name is followed by where none is chosen.
     :raises WarehouseError: when it is not a valid name, or is that of ``table``.
     """
     name = chosen or derived_name(table, suffix)
@@ -265,9 +263,5 @@ class TaskRun:
     try_number: int | None = None
 
     def values(self, table: Table, loaded_at: datetime.datetime, rows: int | None = None) -> tuple[Any, ...]:
-        """Return the values of a table's ``load_columns``.
-
-        :param rows: number of rows of the load. Default: none, for a table that does not hold it.
-        """
         values_by_name = {**asdict(self), "loaded_at": loaded_at, "load_rows": rows}
         return tuple(values_by_name[name] for name in table.load_names)

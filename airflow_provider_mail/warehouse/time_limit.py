@@ -58,10 +58,7 @@ class Reading(Generic[T]):
 
     @contextmanager
     def uses(self, connection: Any) -> Iterator[None]:
-        """Let `end` cut a connection, until the context ends.
-
-        :raises TimeoutError: `end` was called before.
-        """
+        """Let `end` cut a connection, until the context ends."""
         with _cutting(connection) as cut:
             with self._lock:
                 if self._is_ended:
@@ -118,7 +115,6 @@ async def aread(reading: Reading[T]) -> T:
     """Return the result of a reading, or raise its error.
 
     :param reading: cut when it takes longer than its seconds, or when the caller is cancelled.
-    :raises TimeoutError: it takes longer.
     """
     try:
         async with asyncio.timeout(reading.seconds):

@@ -60,10 +60,6 @@ class Receiver:
     user_agent: str
 
     async def receive(self, request: Request, token: str) -> None:
-        """Receive a push.
-
-        :raises HTTPException: it is not accepted.
-        """
         try:
             _count(200, await self._receive(request, token))
         except HTTPException as error:
@@ -162,11 +158,7 @@ async def count_events(body: bytes) -> int:
 
 
 def make_receiver() -> Receiver:
-    """Make the receiver with the settings of Airflow's configuration.
-
-    :raises MailConfigError: a setting is impossible.
-    :raises WarehouseError: the database cannot hold an inbox.
-    """
+    """Make the receiver with the settings of Airflow's configuration."""
     # Airflow 3.1 and later look up connections in the database only in this context.
     os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
     settings = ReceiverSettings.from_airflow()

@@ -40,10 +40,7 @@ class NotStored(Exception):
 
 
 class _Writer:
-    """A connection in a thread of its own, since drivers block. It ends with the first transaction that fails.
-
-    :raises TimeoutError: too many threads hang already.
-    """
+    """A connection in a thread of its own, since drivers block. It ends with the first transaction that fails."""
 
     def __init__(self, inbox: Inbox, threads: Threads) -> None:
         self._inbox = inbox

@@ -68,7 +68,6 @@ class Drained:
 
     :param events: those that could be read and stored, or are duplicates.
     :param stored: those that were new, by code; ``other`` for codes that the specification does not have.
-    :param reasons: the number of new dead letters by reason.
     """
 
     pushes: int = 0
@@ -93,10 +92,7 @@ class Drained:
 
 @dataclass(frozen=True)
 class EventTables:
-    """The tables of events and of dead letters, in one database.
-
-    :param task_run: the try of a task that loads them.
-    """
+    """The tables of events and of dead letters, in one database."""
 
     hook: DbApiHook
     events: str
@@ -114,9 +110,7 @@ class EventTables:
     def store(self, rows: Sequence[Row], letters: list[DeadLetter], drained: Drained) -> None:
         """Store events, then dead letters. What is stored already stays as it is.
 
-        :param rows: rows of `EVENTS`.
         :param letters: receives the events that have the identity of a stored one, and other fields.
-        :param drained: counts them.
         """
         loaded = self._load(EVENTS, self.events, Source(iter(rows)))
         drained.events += loaded.inserted + loaded.unchanged
@@ -146,7 +140,6 @@ def drain(
 
     :param batch_size: the largest number of pushes in one transaction; at most 4 MiB of them, too.
     :param dead_letters: whether what cannot be read becomes a dead letter; otherwise it is an error.
-    :param on_batch: called after each batch with the counts so far.
     :raises UnreadableEventError: an event cannot be read; its batch stays in the inbox.
     :raises WarehouseError: the tables cannot be loaded; the batch stays in the inbox.
     """

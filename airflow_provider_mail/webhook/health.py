@@ -51,10 +51,6 @@ class Cached(Generic[T]):
         self._is_failing = False
 
     async def get(self) -> T:
-        """Return the result.
-
-        :raises Exception: the database does not answer.
-        """
         # A request that is cancelled must not cancel the attempt that others wait for.
         return await asyncio.shield(self.start())
 
@@ -84,7 +80,6 @@ class Health:
     """Whether the receiver can store pushes.
 
     :param failed_lately: returns whether the latest write failed, less than a minute ago.
-    :param max_bytes: bytes of pushes that may wait in the inbox.
     """
 
     def __init__(
@@ -150,7 +145,6 @@ class ReceiverStatus:
 def receiver_status(settings: ReceiverSettings, *, seconds: float = SECONDS) -> ReceiverStatus:
     """Read the state of receiving.
 
-    :param seconds: how long the database may take. Default: 30.
     :raises MailConfigError: there is no inbox.
     :raises WarehouseError: there is no table, or the database does not answer in time.
     """

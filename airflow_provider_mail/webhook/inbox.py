@@ -43,11 +43,6 @@ class Push:
 
 @dataclass(frozen=True)
 class StoredPush(Push):
-    """A push in the inbox.
-
-    :param id: its number, ascending in the order of arrival.
-    """
-
     id: int
 
 
@@ -60,7 +55,6 @@ class InboxState:
     """What waits in the inbox to be drained.
 
     :param waiting_bytes: their bytes, before compression.
-    :param oldest: when the oldest of them was received; ``None`` without any.
     :param oldest_seconds: how long it waits; 0 without any.
     """
 
@@ -91,9 +85,6 @@ class Inbox:
 
     Counting the rows would take longer the more there are. So whatever stores, drains or changes pushes changes the
     counter in the same transaction.
-
-    :param table: name of the table, optionally with its schema.
-    :raises WarehouseError: for another database, or an invalid table name.
     """
 
     def __init__(self, hook: DbApiHook, table: str = OPTIONS["inbox_table"]["default"]) -> None:
@@ -368,10 +359,7 @@ def _packed(body: bytes) -> tuple[bytes, int]:
 
 
 def problem_of(error: BaseException, seconds: float) -> str:
-    """Return what may be logged of a failure: the message of a driver may quote a body.
-
-    :param seconds: the time limit that the database had.
-    """
+    """Return what may be logged of a failure: the message of a driver may quote a body."""
     if isinstance(error, TimeoutError):
         return f"no answer within {seconds:g} s"
     return str(error) if isinstance(error, MailConfigError | WarehouseError) else safe_message(error)

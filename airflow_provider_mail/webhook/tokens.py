@@ -81,10 +81,7 @@ class Tokens:
         self.table = qualified(inbox.tokens_name)
 
     def valid(self) -> dict[str, str]:
-        """Return the ids of the `mail` connections by the digests of their valid tokens.
-
-        :raises MailConfigError: there is no table of tokens.
-        """
+        """Return the ids of the `mail` connections by the digests of their valid tokens."""
         with self._inbox.connected() as cursor:
             if not self._inbox.sql.exists(cursor, self._inbox.tokens_name):
                 raise MailConfigError(_NO_TOKEN)
@@ -129,8 +126,6 @@ class Tokens:
 
         In Postgres the lock is that of the cursor's transaction. If the database loses it, it loses the cursor, too,
         and no token is retired. In SQLite it is a lock of a file beside the database, for all connections.
-
-        :raises MailConflictError: another rotation has not ended.
         """
         mail_conn_id = self._owner.mail_conn_id
         name = f"mail rotation {self.table} {mail_conn_id}"

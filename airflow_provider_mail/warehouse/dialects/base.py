@@ -100,10 +100,7 @@ class Reader:
 
     @classmethod
     def column_readers(cls, description: Sequence[Sequence[Any]]) -> Mapping[int, ReadValue]:
-        """Return the conversions that the values of some columns need, by the place of the column.
-
-        :param description: the columns, as DB-API has them.
-        """
+        """Return the conversions that the values of some columns need, by the place of the column."""
         return {}
 
     @classmethod
@@ -307,7 +304,6 @@ class Dialect(Reader, ABC):
         """The condition that columns have the given values.
 
         :param where: by column, a value, ``None``, `Between` or `OneOf`.
-        :param alias: prefix of the columns, such as ``t.``.
         """
         parts: list[str] = []
         parameters: list[Any] = []

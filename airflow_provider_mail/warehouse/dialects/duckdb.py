@@ -84,10 +84,7 @@ class _Locks:
         self.held: dict[str, tuple[int, int]] = {}
 
     def acquire(self, file: str) -> bool:
-        """Lock the file, or share this process's lock; return whether that worked.
-
-        :raises OSError: when the lock's file cannot be written.
-        """
+        """Lock the file, or share this process's lock; return whether that worked."""
         with self.guard:
             if file in self.held:
                 descriptor, users = self.held[file]
@@ -121,7 +118,6 @@ os.register_at_fork(after_in_child=_locks.__init__)  # type: ignore[misc]
 def one_process(database: str, seconds: float) -> Iterator[None]:
     """Lock a database file against other processes that call this; threads of this process share the lock.
 
-    :param database: the path of the database. The lock is a file beside it, whose name ends with ``.lock``.
     :param seconds: how long to wait. After that, or if no lock is possible, continue: DuckDB's own lock decides.
     """
     file, end, locked = f"{os.path.realpath(database)}.lock", time.monotonic() + seconds, False

@@ -42,10 +42,7 @@ class HistoryMerge:
         return {**account, LIST_ID: list_id}
 
     def merge(self, cursor: Any) -> tuple[int, int] | None:
-        """Merge the staged rows; return how many rows were joined and left, or ``None`` for a known reading.
-
-        :raises UnconfirmedError: when too many rows have left since the previous reading.
-        """
+        """Merge the staged rows; return how many rows were joined and left, or ``None`` for a known reading."""
         stage, readings = self._stage, self._readings
         condition, values = readings._condition(self._list)
         # After a reading that lies in the future, this one would change the past instead of the present.

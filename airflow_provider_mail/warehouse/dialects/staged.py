@@ -470,10 +470,7 @@ class Staged(Dialect):
         )
 
     def _check_removal(self, cursor: Any, before: int) -> None:
-        """Compare the number of rows that may be removed with that before the load; called before the commit.
-
-        :raises UnconfirmedError: when too many were removed.
-        """
+        """Compare the number of rows that may be removed with that before the load; called before the commit."""
         if before and self.is_confirmed and self.request.removal:
             is_looked_up = bool(self.request.mark_gone and self.request.mark_gone.exists)
             self.request.removal.check(before, self._count_removable(cursor), self.prefix, is_looked_up=is_looked_up)

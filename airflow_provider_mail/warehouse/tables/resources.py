@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 def count_columns(record: type[BaseModel], *, besides: tuple[str, ...] = (), suffix: str = "") -> tuple[Column, ...]:
     """A column for each count of a statistics record: a new field of the model is a new column.
 
-    :param besides: its fields that are not counts.
     :param suffix: appended to the fields' descriptions, which are the comments.
     """
     return tuple(
@@ -275,7 +274,6 @@ def contacts_history(
     """Declare the history of a list.
 
     :param where: the values of ``mail_conn_id``, ``team_name`` and ``list_name``.
-    :param list_id: see :class:`~airflow_provider_mail.warehouse.request.History`, also for ``ended``.
     """
     readings = TableName.parse(derived_name(name, "_readings"))
     return History(CONTACTS_HISTORY, LIST_READINGS, TableName.parse(name), readings, where, observed_at, list_id, ended)
@@ -284,10 +282,6 @@ def contacts_history(
 def contact_row(
     contact: Contact, *, mail_conn_id: str, team_name: str, list_name: str, observed_at: datetime.datetime
 ) -> tuple[Any, ...]:
-    """Build a row of `CONTACTS`.
-
-    :param team_name: the team of the list; empty without one.
-    """
     properties = contact.properties
     return (
         mail_conn_id,

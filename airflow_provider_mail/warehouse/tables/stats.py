@@ -142,9 +142,5 @@ def snapshot_rows(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
 
 
 def snapshots_name(table: str, chosen: str | None = None) -> str:
-    """Name the table of snapshots that belongs to ``table``.
-
-    :param chosen: name that the user has chosen. Default: that of ``table``, followed by ``_snapshots``.
-    :raises WarehouseError: when it is not a valid name, or is that of ``table``.
-    """
+    """Name the table of snapshots that belongs to ``table``."""
     return other_name("snapshots_table", table, "_snapshots", chosen)
