@@ -201,8 +201,8 @@ class MailCampaignsToSqlOperator(BaseCampaignReader, BaseListToSqlOperator):
     row is marked.
 
     Returns ``table``, ``records``, ``readings`` (the number of times that the list was read), ``inserted``,
-    ``changed``, ``unchanged``, ``outdated`` (rows not stored because the table has newer ones) and ``gone``; with
-    ``rejects`` also ``rejected``.
+    ``changed``, ``unchanged``, ``outdated`` (rows not stored because the table has newer ones) and ``gone``;
+    with ``rejects`` also ``rejected``.
 
     .. seealso:: the guide :ref:`howto/operator:MailCampaignsToSqlOperator`
         (in the package: ``airflow_provider_mail/docs/warehouse.md``).
@@ -280,8 +280,8 @@ class MailCampaignStatsToSqlOperator(RemovesRows, BaseStatsToSqlOperator):
     campaign is recorded only with ``allow_empty``.
 
     Returns ``table``, ``start_day``, ``end_day``, ``records``, ``inserted``, ``changed``, ``unchanged``, ``outdated``
-    (rows not stored because the table has newer ones) and ``gone``; with snapshots also ``snapshots_table``, and with
-    ``rejects`` also ``rejected``.
+    (rows not stored because the table has newer ones) and ``gone``; with snapshots also ``snapshots_table``,
+    and with ``rejects`` also ``rejected``.
 
     .. seealso:: the guide :ref:`howto/operator:MailCampaignStatsToSqlOperator`
         (in the package: ``airflow_provider_mail/docs/statistics.md``).
@@ -410,8 +410,8 @@ class MailTransactionalStatsToSqlOperator(BaseStatsToSqlOperator):
     A day that is missing in the service's response gets no row, and an existing row is kept: missing is not zero.
 
     Returns ``table``, ``start_day``, ``end_day``, ``records``, ``missing_days`` (the number of days left out),
-    ``inserted``, ``changed``, ``unchanged`` and ``outdated`` (rows not stored because the table has newer ones); with
-    ``rejects`` also ``rejected``.
+    ``inserted``, ``changed``, ``unchanged`` and ``outdated`` (rows not stored because the table has newer ones);
+    with ``rejects`` also ``rejected``.
 
     .. seealso:: the guide :ref:`howto/operator:MailTransactionalStatsToSqlOperator`
         (in the package: ``airflow_provider_mail/docs/statistics.md``).

@@ -7,7 +7,6 @@ import hmac
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
@@ -17,12 +16,20 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from airflow_provider_mail._config import ReceiverSettings
-from airflow_provider_mail._metrics import RECEIVED_EVENTS, RECEIVED_PUSHES, emit, prepare
+from airflow_provider_mail._metrics import (
+    INBOX_BYTES,
+    INBOX_OLDEST,
+    INBOX_PUSHES,
+    RECEIVED_EVENTS,
+    RECEIVED_PUSHES,
+    emit,
+    prepare,
+)
 from airflow_provider_mail.api.events import MAX_EVENTS_PER_PUSH, EventCode
 from airflow_provider_mail.webhook.commits import GroupCommit, NotStored, Overloaded
 from airflow_provider_mail.webhook.events import begins_as_push, count_quickly, split_push
-from airflow_provider_mail.webhook.health import Cached, Health
-from airflow_provider_mail.webhook.inbox import Push, open_inbox
+from airflow_provider_mail.webhook.health import Cached
+from airflow_provider_mail.webhook.inbox import Inbox, InboxState, Push, open_inbox
 from airflow_provider_mail.webhook.tokens import HIDDEN, TOKENS_SECONDS, Tokens, check_tokens, token_digest, token_of
 
 if TYPE_CHECKING:
@@ -38,26 +45,34 @@ HEALTH, ALIVE = "health", "alive"
 BODY_SECONDS = 60
 """How long a body may take to arrive."""
 
+HEALTH_SECONDS = 5.0
+"""How long the result of a check is reused: load balancers may ask at any rate."""
+
+STATE_SECONDS = 10.0
+"""How often the state of the inbox is read while requests arrive."""
+
 LOOKS = ("GET", "HEAD")
 
 _JSON = re.compile(r"application/json\s*(;.*)?", re.IGNORECASE)
 _TASK_STATUS = EventCode.TASK_STATUS.encode()
 
 
-@dataclass(frozen=True)
 class Receiver:
     """Takes pushes at ``.../<token>``, with 200 once the inbox holds them; ``.../health`` shows whether it can.
 
-    :param tokens: ids of the `mail` connections by the digests of their valid tokens.
+    :param max_pending: bytes that may arrive and wait to be written.
+    :param max_inbox: bytes of pushes that may wait in the inbox.
     :param max_body: the longest body in bytes; a longer one is answered with 413.
     :param user_agent: the ``User-Agent`` of the service; empty accepts any.
     """
 
-    commits: GroupCommit
-    tokens: Cached[dict[str, str]]
-    health: Health
-    max_body: int
-    user_agent: str
+    def __init__(self, inbox: Inbox, *, max_pending: int, max_inbox: int, max_body: int, user_agent: str) -> None:
+        self.commits = GroupCommit(inbox, max_pending=max_pending)
+        self.tokens = Cached(Tokens(inbox).valid, TOKENS_SECONDS, "The tokens of the receiver could not be read")
+        self._probe = Cached(inbox.probe, HEALTH_SECONDS, "The receiver cannot store pushes")
+        self._state = Cached(self._read_state, STATE_SECONDS, "The state of the inbox could not be read")
+        self._inbox, self._max_inbox = inbox, max_inbox
+        self._max_body, self._user_agent = max_body, user_agent
 
     async def receive(self, request: Request, token: str) -> None:
         try:
@@ -72,7 +87,7 @@ class Receiver:
         if request.method in LOOKS:
             return 0  # services check an address so before they use it
         self._check_head(request)
-        if await self.health.is_full():
+        if await self._is_full():
             raise unavailable()
         try:
             with self.commits.room() as add:
@@ -94,14 +109,14 @@ class Receiver:
     def _check_head(self, request: Request) -> None:
         if request.method != "POST":
             raise HTTPException(405, headers={"Allow": "GET, HEAD, POST"})
-        if self.user_agent and request.headers.get("user-agent") != self.user_agent:
+        if self._user_agent and request.headers.get("user-agent") != self._user_agent:
             raise HTTPException(403)
         if not _JSON.fullmatch(request.headers.get("content-type", "")):
             raise HTTPException(415)
         if request.headers.get("content-encoding", "identity").lower() != "identity":
             raise HTTPException(415, headers={"Accept-Encoding": "identity"})
         length = request.headers.get("content-length", "")
-        if length.isdecimal() and int(length[:20]) > self.max_body:
+        if length.isdecimal() and int(length[:20]) > self._max_body:
             raise HTTPException(413)
 
     async def _body(self, request: Request, add: Callable[[int], None]) -> bytes:
@@ -109,13 +124,34 @@ class Receiver:
         try:
             async with asyncio.timeout(BODY_SECONDS):
                 async for chunk in request.stream():
-                    if len(body) + len(chunk) > self.max_body:
+                    if len(body) + len(chunk) > self._max_body:
                         raise HTTPException(413)
                     add(len(chunk))
                     body += chunk
         except (ClientDisconnect, TimeoutError):
             raise HTTPException(400, headers={"Connection": "close"}) from None
         return bytes(body)
+
+    async def can_store(self) -> bool:
+        # A state that cannot be read is no reason to reject a push.
+        reads = (self.tokens.get(), self._probe.get(), self._state.get())
+        tokens, probe, _ = await asyncio.gather(*reads, return_exceptions=True)
+        if not tokens or isinstance(tokens, BaseException) or isinstance(probe, BaseException):
+            return False
+        return not await self._is_full() and not self.commits.failed_lately()
+
+    async def _is_full(self) -> bool:
+        """Return whether too much waits in the inbox: as of the latest write, or of some seconds ago."""
+        attempt = self._state.start()
+        if self._inbox.waiting_bytes is None:
+            await asyncio.wait([attempt])
+        return (self._inbox.waiting_bytes or 0) >= self._max_inbox
+
+    def _read_state(self) -> InboxState:
+        state = self._inbox.state()
+        pushes, size = state.waiting_pushes, state.waiting_bytes
+        emit({INBOX_PUSHES: pushes, INBOX_BYTES: size, INBOX_OLDEST: state.oldest_seconds}, {})
+        return state
 
 
 def hide_token(scope: Scope) -> str:
@@ -164,12 +200,10 @@ def make_receiver() -> Receiver:
     settings = ReceiverSettings.from_airflow()
     inbox = open_inbox()
     prepare()
-    commits = GroupCommit(inbox, max_pending=settings.receive_max_pending_bytes)
-    tokens = Cached(Tokens(inbox).valid, TOKENS_SECONDS, "The tokens of the receiver could not be read")
     return Receiver(
-        commits,
-        tokens,
-        Health(inbox, tokens, commits.failed_lately, max_bytes=settings.receive_max_inbox_bytes),
+        inbox,
+        max_pending=settings.receive_max_pending_bytes,
+        max_inbox=settings.receive_max_inbox_bytes,
         max_body=settings.receive_max_body_bytes,
         user_agent=settings.receive_user_agent,
     )
@@ -207,7 +241,7 @@ class ReceiverApp:
         receiver = await available(self._receiver)
         if looked_at != HEALTH:
             await receiver.receive(request, token)
-        elif not await receiver.health.can_store():
+        elif not await receiver.can_store():
             raise unavailable()
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:

@@ -1,4 +1,4 @@
-"""What the receiver reads from its database: whether it can store pushes, what waits, and which tokens are valid."""
+"""What is read from the database of the inbox, and for how long: what waits there, and which tokens are valid."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from airflow_provider_mail._config import ReceiverSettings
-from airflow_provider_mail._metrics import INBOX_BYTES, INBOX_OLDEST, INBOX_PUSHES, emit
 from airflow_provider_mail.api.errors import MailConfigError
 from airflow_provider_mail.warehouse.errors import WarehouseError
 from airflow_provider_mail.warehouse.time_limit import Threads, aread, read_within
@@ -26,12 +25,6 @@ READ_SECONDS = 5
 """How long a request waits for a result of the database; the longest wait is this plus `commits.STORE_SECONDS`."""
 
 _FAILED_SECONDS = 1
-
-HEALTH_SECONDS = 5.0
-"""How long the result of a check is reused: load balancers may ask at any rate."""
-
-STATE_SECONDS = 10.0
-"""How often the state of the inbox is read while requests arrive."""
 
 
 class Cached(Generic[T]):
@@ -74,44 +67,6 @@ class Cached(Generic[T]):
             raise
         self._is_failing = False
         return result
-
-
-class Health:
-    """Whether the receiver can store pushes.
-
-    :param failed_lately: returns whether the latest write failed, less than a minute ago.
-    """
-
-    def __init__(
-        self, inbox: Inbox, tokens: Cached[dict[str, str]], failed_lately: Callable[[], bool], *, max_bytes: int
-    ) -> None:
-        self._inbox = inbox
-        self._tokens = tokens
-        self._failed_lately = failed_lately
-        self._max_bytes = max_bytes
-        self._probe = Cached(inbox.probe, HEALTH_SECONDS, "The receiver cannot store pushes")
-        self._state = Cached(self._read_state, STATE_SECONDS, "The state of the inbox could not be read")
-
-    async def can_store(self) -> bool:
-        # A state that cannot be read is no reason to reject a push.
-        reads = (self._tokens.get(), self._probe.get(), self._state.get())
-        tokens, probe, _ = await asyncio.gather(*reads, return_exceptions=True)
-        if not tokens or isinstance(tokens, BaseException) or isinstance(probe, BaseException):
-            return False
-        return not await self.is_full() and not self._failed_lately()
-
-    async def is_full(self) -> bool:
-        """Return whether too much waits in the inbox: as of the latest write, or of some seconds ago."""
-        attempt = self._state.start()
-        if self._inbox.waiting_bytes is None:
-            await asyncio.wait([attempt])
-        return (self._inbox.waiting_bytes or 0) >= self._max_bytes
-
-    def _read_state(self) -> InboxState:
-        state = self._inbox.state()
-        pushes, size = state.waiting_pushes, state.waiting_bytes
-        emit({INBOX_PUSHES: pushes, INBOX_BYTES: size, INBOX_OLDEST: state.oldest_seconds}, {})
-        return state
 
 
 ROTATE = "airflow mail receive rotate"

@@ -11,10 +11,8 @@ from typing import Any
 import httpx
 
 from airflow_provider_mail.webhook.app import Receiver, ReceiverApp
-from airflow_provider_mail.webhook.commits import GroupCommit
-from airflow_provider_mail.webhook.health import Cached, Health
 from airflow_provider_mail.webhook.inbox import Inbox, Push
-from airflow_provider_mail.webhook.tokens import TOKENS_SECONDS, Tokens, new_token
+from airflow_provider_mail.webhook.tokens import new_token
 from tests.support.receiver import HEADERS
 
 TOKEN = new_token()
@@ -55,12 +53,9 @@ def receiver(
 ) -> Iterator[Sender]:
     """Receive with Airflow's default settings; the inbox has to be there, and its table of tokens."""
     with asyncio.Runner() as runner:
-        tokens: Cached[Any] = Cached(Tokens(inbox).valid, TOKENS_SECONDS, "tokens")
-        group = GroupCommit(inbox, max_pending=max_pending)
-        health = Health(inbox, tokens, group.failed_lately, max_bytes=max_inbox)
-        made = Receiver(group, tokens, health, max_body=max_body, user_agent=user_agent)
+        made = Receiver(inbox, max_pending=max_pending, max_inbox=max_inbox, max_body=max_body, user_agent=user_agent)
         yield Sender(ReceiverApp(lambda: made), runner)
-        runner.run(group.close())
+        runner.run(made.commits.close())
 
 
 def stored(inbox: Inbox) -> list[Push]:

@@ -16,7 +16,7 @@ from fastapi import FastAPI
 from hypothesis import HealthCheck, example, given, settings
 from starlette.testclient import TestClient, WebSocketDisconnect
 
-from airflow_provider_mail.webhook import commits, health
+from airflow_provider_mail.webhook import app, commits
 from airflow_provider_mail.webhook.app import BODY_SECONDS, ReceiverApp
 from airflow_provider_mail.webhook.inbox import Inbox
 from airflow_provider_mail.webhook.tokens import TokenOwner, Tokens, new_token, token_digest
@@ -333,14 +333,14 @@ def test_what_waits_in_the_inbox_is_bounded(ready: Inbox, still_clock: StillCloc
         assert [*other.get("/health", "/x"), other.push()] == [503, 404, 503]
         with receiver(Inbox(ready.hook), max_inbox=10) as started:
             assert [started.push(), *started.get("/health", "/alive")] == [503, 503, 200]
-        still_clock.move(health.STATE_SECONDS)
+        still_clock.move(app.STATE_SECONDS)
         assert [*sender.get("/health"), sender.push()] == [503, 503]
         drain_all(ready)
-        still_clock.move(health.STATE_SECONDS)
+        still_clock.move(app.STATE_SECONDS)
         assert [*sender.get("/health"), sender.push()] == [200, 200]
         with mock.patch.object(Inbox, "state", side_effect=OSError("away")):
             for _ in range(3):
-                still_clock.move(health.STATE_SECONDS)
+                still_clock.move(app.STATE_SECONDS)
                 drain_all(ready)
                 assert [*sender.get("/health"), sender.push(b"[{},{}]")] == [200, 200], "an empty inbox is not full"
             assert [sender.push(), sender.push()] == [200, 503]
@@ -355,7 +355,7 @@ def test_health_is_honest_while_only_small_pushes_can_be_stored(ready: Inbox, st
         with broken(ready, f"full in {database}"):
             for _ in range(2):
                 assert [sender.push(b"[{}]"), sender.push(b"[]"), *sender.get("/health")] == [503, 200, 503]
-                still_clock.move(health.HEALTH_SECONDS)
+                still_clock.move(app.HEALTH_SECONDS)
         assert [sender.push(b"[]"), *sender.get("/health")] == [200, 503], "not yet known"
         assert [sender.push(b"[{}]"), *sender.get("/health")] == [200, 200]
 
@@ -378,7 +378,7 @@ def test_pushes_and_the_inbox_are_counted(
             ("mail.receive.events", "200"): 3,
             **{("mail.receive.pushes", status): 1 for status in ("400", "404", "503")},
         }
-        still_clock.move(health.STATE_SECONDS)
+        still_clock.move(app.STATE_SECONDS)
         assert [*sender.get("/health"), sender.push(b"[{},{}]")] == [503, 200]
     found = statsd.received()
     assert found.pop(("mail.inbox.oldest_seconds",)) >= 0
