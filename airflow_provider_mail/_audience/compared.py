@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -24,6 +24,7 @@ from airflow_provider_mail._audience.people import states
 from airflow_provider_mail._audience.removal import Removal, deletes_contacts
 from airflow_provider_mail._audience.rows import ACCEPTED, LEFT_OUT, REJECTED, TO_SEND, People, Rows
 from airflow_provider_mail._audience.state import (
+    EXCLUDED,
     IN_DOUBT,
     MAX_RUNS,
     AudienceState,
@@ -41,6 +42,7 @@ from airflow_provider_mail._task.storage import current_task_run
 from airflow_provider_mail.api._core.pacing import infrequent_gc
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.flows.audience import (
+    MAX_READ,
     AudienceList,
     delete_old_lists,
     digest,
@@ -50,6 +52,7 @@ from airflow_provider_mail.api.flows.audience import (
     list_versions,
     lists_in_use,
     settled_totals,
+    strangers,
 )
 from airflow_provider_mail.api.flows.create_once import create
 from airflow_provider_mail.api.lists import AddList
@@ -142,6 +145,8 @@ class ComparedAudience(Audience):
         self._counts = dict.fromkeys((JOINED, CHANGED, LEFT), 0)
         self._repeated = 0
         self._totals: dict[str, int] = {}
+        self._accepted: set[bytes] | None = set()
+        """The people on new lists; ``None`` if there are too many to look at the lists for others."""
         self._others: list[tuple[AudienceState, int]] = []
         """Other audiences that may have changed the values of this one's people since a version of theirs."""
         self._seen: dict[str, tuple[str, int]] = {}
@@ -228,7 +233,7 @@ class ComparedAudience(Audience):
         if self._writes:
             self._create_if_empty()
             if self._exact and not self.task.changes_only:
-                self._settle(self._new_lists())
+                versions = self._check_new_lists()
             if self._new_list or self._new_exclusion:
                 self._delete_old()
         if self.task.changes_only:
@@ -236,10 +241,7 @@ class ComparedAudience(Audience):
         if self._exact and self._writes:
             values["totals"] = self._totals
             # People who join later may make up for a contact that was deleted.
-            values["versions"] = (
-                self._state.ledger.versions if self.task.changes_only
-                else list_versions(self.task.hook.get_conn(), self._totals)
-            )  # fmt: skip
+            values["versions"] = self._state.ledger.versions if self.task.changes_only else versions
         if self.mailed:
             values |= self.mailed
             values["memory_at_most"] = self._cap and [self._cap.count, self._cap.seconds]
@@ -481,6 +483,7 @@ class ComparedAudience(Audience):
             people.send_only(chain((each.numbers for each in comparison.changes()), [people.unknown]))
         if not state.writes:
             send_rows()
+            self._note_accepted()
             return
         if state.ledger.settings and (TO_SEND in people.marks or comparison.counts[LEFT]):
             # If this process ends, others may change the lists before the next run, which could not tell.
@@ -531,9 +534,17 @@ class ComparedAudience(Audience):
             list_name, before = str(self._name_list(of_part=name)), self.progress.accepted
             people.send_only([[number for number in numbers if marks[number] != LEFT_OUT]])
             send_rows(list_name)
+            self._note_accepted()
             part = {"name": name, "list": list_name, "people": self.progress.accepted - before}
             memory = {"memory_task": f"{mailing_name(self.context)} {name}"} if self.mailed else {}
             self._parts.append(part | memory)
+
+    def _note_accepted(self) -> None:
+        people = self._people
+        if people.count > MAX_READ or self._accepted is None:
+            self._accepted = None
+        else:
+            self._accepted.update(key for key, number in people.people() if people.marks[number] == ACCEPTED)
 
     def _store(self, state: AudienceState, removal: Removal) -> None:
         """Store where everybody is now."""
@@ -585,18 +596,17 @@ class ComparedAudience(Audience):
     def _complete(self, state: AudienceState) -> None:
         """Compare the lists with the state, and store what the next run compares them with."""
         ledger = state.ledger
-        if self._exact:
-            differs = self._settle({name: least for name, (least, _) in ledger.expected().items()})
-            if differs and not self._new_list:
-                ledger.settings = ""
-                state.save()
-                raise AirflowException(
-                    f"{differs}. Others have changed it, or the service has not added a contact. The next try sends "
-                    "everybody, to a new list"
-                )
+        differs = self._settle({name: least for name, (least, _) in ledger.expected().items()}) if self._exact else ""
         if self._reason or self.progress.requests or self._counts[LEFT]:
             # Of a run that has changed nothing, others' changes meanwhile would count as its own.
             self._store_versions(state)
+        if self._exact:
+            try:
+                self._check_people(differs, self._people_of(state))
+            except AirflowException:
+                ledger.settings = ""
+                state.save()
+                raise
         ledger.complete = True
         ledger.seen |= self._seen
         ledger.runs = [*ledger.runs, (state.began_at, self.context["ti"].run_id)][-MAX_RUNS:]
@@ -609,17 +619,59 @@ class ComparedAudience(Audience):
         state.ledger.versions = list_versions(self.task.hook.get_conn(), names, by_date=self._exact)
 
     def _settle(self, expected: dict[str, int]) -> str:
-        """Wait until the lists have as many contacts as expected; return how they differ, or empty text."""
+        """Wait until the lists have as many contacts as expected; return how they differ, or empty text.
+
+        A new list may have fewer: the service may have taken two people for one, or have left out some.
+        """
         totals = settled_totals(self.task.hook.get_conn(), expected)
         self._totals = {name: total for name, total in totals.items() if total is not None}
-        different = [
-            f"list {name!r} should have {count:,} contacts and has {totals[name]}"
+        different = {
+            name: f"list {name!r} should have {count:,} contacts and has {totals[name]}"
             for name, count in expected.items()
             if totals[name] != count
-        ]
+        }
         if different:
-            self.task.log.warning("%s: with a state, the next run sends everybody.", "; ".join(different))
-        return "; ".join(different)
+            self.task.log.warning("%s: with a state, the next run sends everybody.", "; ".join(different.values()))
+        wrong = [
+            text for name, text in different.items() if not self._new_list or self._totals.get(name, 0) > expected[name]
+        ]
+        return "; ".join(wrong)
+
+    def _check_new_lists(self) -> dict[str, str]:
+        """Compare new lists with the people whom the service has accepted; return their versions."""
+        lists = self._new_lists()
+        differs = self._settle(lists)
+        # Before the people, so that a later change is seen.
+        versions = list_versions(self.task.hook.get_conn(), self._totals)
+        self._check_people(differs, None if self._accepted is None else dict.fromkeys(lists, self._accepted))
+        return versions
+
+    def _people_of(self, state: AudienceState) -> dict[str, set[bytes]] | None:
+        """Return the people whom the state has on each list; ``None`` if there are too many to look at them."""
+        ledger = state.ledger
+        if ledger.size + ledger.excluded > MAX_READ:
+            return None
+        people: dict[str, set[bytes]] = {name: set() for name in ledger.list_names}
+        for bucket in state.buckets():
+            for key, value in bucket.values.items():
+                people[ledger.send_list_name].add(key)
+                if value <= EXCLUDED:
+                    people[ledger.repel_list_names[EXCLUDED - value]].add(key)
+        return people
+
+    def _check_people(self, differs: str, people: Mapping[str, set[bytes]] | None) -> None:
+        """Check that others have not changed the lists meanwhile.
+
+        :param differs: how the lists differ in their numbers, if that may not be.
+        :param people: who is on each list. Default: that is not asked, only their numbers are compared.
+        :raises AirflowException: they have.
+        """
+        lists = {name: known for name, known in (people or {}).items() if 0 < self._totals.get(name, 0) <= MAX_READ}
+        if differs := differs or strangers(self.task.hook.get_conn(), lists):
+            raise AirflowException(
+                f"{differs}. Others have changed it, or the service has not added a contact. The next try sends "
+                "everybody, to a new list"
+            )
 
     def create_list(self, list_name: str) -> None:
         """Create a list that no row was added to, and that a campaign needs."""

@@ -58,7 +58,7 @@ STORES = ("table", "table", None)
 FAULTS = [("refuse", {}), *UNCLEAR, REJECTED_KEY]
 EVENTS = [
     "reject", "leave_out", "move", "chunks", "columns", "rekey", "copy", "restore", "lose", "damage", "schedule",
-    "spell", "double", "interfere", "interfere", "erase", "late", "late",
+    "spell", "double", "interfere", "interfere", "meddle", "meddle", "erase", "late", "late",
 ]  # fmt: skip
 faults = st.none() | st.tuples(st.sampled_from(FAULTS), st.integers(0, 4), st.sampled_from([1, 3, None]))
 some = st.sets(st.sampled_from(PEOPLE), max_size=4)
@@ -139,6 +139,8 @@ class Audiences(RuleBasedStateMachine):
         """People who are in the second audience since its last run."""
         self.chunk_size = 3
         self.columns: dict[str, str] = {"email": "email", "name": "name"}
+        self.meddling: set[str] | None = None
+        """Whom others will take off a list, when a run has sent something to it."""
         self.undisturbed = True
         """Whether no run has failed, and no state was lost."""
 
@@ -255,6 +257,11 @@ class Audiences(RuleBasedStateMachine):
         names = [entry["name"] for entry in self.emulator.lists()][-3:]
         for deed in (self._others_delete, self._others_take_off, self._others_add):
             deed(people, names)
+
+    def _meddle(self, people: set[str]) -> None:
+        """Others add a stranger during a run, for whom they may take off a person."""
+        if not self.scheduled:
+            self.meddling, self.undisturbed = people, False
 
     def _others_delete(self, people: set[str], names: list[str]) -> None:
         for email in sorted(people)[:2]:
@@ -403,6 +410,7 @@ class Audiences(RuleBasedStateMachine):
         SEEN["imports that failed"] += 1
         # People who left and are rejected cannot be excluded: only a new list can do without them.
         reasons = ("cannot be excluded", "Others have changed it")
+        self.meddling = None
         expected = dies_at is not None or self.faulty or any(reason in failure for reason in reasons)
         assert expected, f"a run without faults fails: {failure}"
         return False
@@ -492,6 +500,10 @@ class Audiences(RuleBasedStateMachine):
 
     def _perform(self, perform: Callable[[], Any]) -> Any:
         response = perform()
+        if self.meddling is not None and response.status == 200 and (lists := self.emulator.lists()):
+            people, self.meddling = self.meddling, None
+            self._others_take_off(people, [lists[-1]["name"]])
+            self._others_add(people, [lists[-1]["name"]])
         self.death.step()
         return response
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal, TypeAlias
 
+from airflow_provider_mail.api._core.fields import address_key
 from airflow_provider_mail.api._core.pagination import all_records
 from airflow_provider_mail.api._core.requests import Client
 from airflow_provider_mail.api.contacts import GetListContacts
@@ -247,6 +248,19 @@ def settled_totals(client: Client, expected: Mapping[str, int]) -> dict[str, int
         client.pause(seconds)
         totals = list_totals(client, expected)
     return totals
+
+
+def strangers(client: Client, people: Mapping[str, Collection[bytes]]) -> str:
+    """Return which lists have people whom only others can have added; empty if none has.
+
+    :param people: the keys of those whom the audience has added, by name of the list.
+    """
+    found = []
+    for name, known in people.items():
+        addresses = (record.email for record in all_records(client, GetListContacts(list_name=name, page_size=1000)))
+        if count := sum(1 for address in addresses if address and address_key(address).encode() not in known):
+            found.append(f"list {name!r} has {count:,} people who are not in the audience")
+    return "; ".join(found)
 
 
 def check_lists(client: Client, totals: Mapping[str, int], versions: Mapping[str, str]) -> str:
