@@ -51,7 +51,7 @@ class Rejects(ArgumentGroup):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.keep_days is not None and self.table is None:
+        if self.keep_days is not None and not self.table:
             raise ValueError("Rejects: keep_days: is for the rows of table, and there is none")
 
     @property
@@ -108,7 +108,7 @@ class Suppress(ArgumentGroup):
             raise ValueError(
                 "Suppress: events_table, table, sql, audiences, once_per, at_most: give at least one of them"
             )
-        if self.opted_in_sql is not None and self.events_table is None:
+        if self.opted_in_sql and not self.events_table:
             raise ValueError("Suppress: opted_in_sql: is for the events of events_table, and there is none")
 
     @property

@@ -31,6 +31,8 @@ NOTHING = (
     "write None in the DAG file if the argument is not needed"
 )
 
+NOT_RENDERED = "a template, or the result of another task, is not resolved here: give the value itself"
+
 
 @cache
 def declared(owner: Any) -> dict[str, Rule]:
@@ -59,15 +61,16 @@ def _rules_of(function: Callable[..., Any], own_rules: Mapping[str, Rule]) -> di
     return rules
 
 
-def checked(error: type[Exception] = ValueError, /, **own_rules: Rule) -> Callable[[F], F]:
+def checked(error: type[Exception] = ValueError, /, *, templated: bool = True, **own_rules: Rule) -> Callable[[F], F]:
     """Make a decorator that checks the arguments of a function like those of a task.
 
+    :param templated: whether texts may be templates.
     :param own_rules: for arguments for which ``rules.ARGUMENTS`` does not apply.
     """
 
     def decorate(function: F) -> F:
         rules = _rules_of(function, own_rules)
-        texts = [name for name, rule in rules.items() if rule.text]
+        texts = [name for name, rule in rules.items() if rule.text and templated]
 
         @wraps(function)
         def call(*positional: Any, **arguments: Any) -> Any:
@@ -117,8 +120,10 @@ def _problems(rules: Mapping[str, Rule], values: Mapping[str, Any], templated: C
             continue
         value = values[name]
         # There may be many rows: their values are not searched for templates.
-        known = (rule.is_rows and isinstance(value, list | tuple)) or name not in templated or is_known(value)
-        if known and (problem := rule.problem(value)):
+        is_literal = (rule.is_rows and isinstance(value, list | tuple)) or is_known(value)
+        if name in templated and not is_literal:
+            continue
+        if problem := rule.problem(value) or (NOT_RENDERED if rule.is_text and not is_literal else None):
             yield f"{name}: {problem}"
 
 

@@ -7,7 +7,7 @@ import inspect
 import logging
 import re
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -86,21 +86,25 @@ class CheckedPartial(OperatorPartial):
     operator_class: type[Any]
 
     def expand(self, **mapped_kwargs: Any) -> Any:
-        mark_expanded(self)
-        for name, values in mapped_kwargs.items():
-            for value in values if isinstance(values, list | tuple) else ():
-                self.operator_class.check_arguments({name: value})
-        return self._follow_groups(super().expand(**mapped_kwargs))
+        lists = ((name, values) for name, values in mapped_kwargs.items() if isinstance(values, list | tuple))
+        given = [{name: value} for name, values in lists for value in values]
+        self._check(given)
+        return self._follow_groups(super().expand(**mapped_kwargs), given)
 
     def expand_kwargs(self, kwargs: Any, *, strict: bool = True) -> Any:
-        mark_expanded(self)
-        for values in kwargs if isinstance(kwargs, list | tuple) else ():
-            if isinstance(values, Mapping):
-                self.operator_class.check_arguments(values)
-        return self._follow_groups(super().expand_kwargs(kwargs, strict=strict))
+        items = kwargs if isinstance(kwargs, list | tuple) else ()
+        given = [values for values in items if isinstance(values, Mapping)]
+        self._check(given)
+        return self._follow_groups(super().expand_kwargs(kwargs, strict=strict), given)
 
-    def _follow_groups(self, mapped: Any) -> Any:
-        set_upstream_of_groups(mapped, self.kwargs)
+    def _check(self, given: Sequence[Mapping[str, Any]]) -> None:
+        mark_expanded(self)
+        for arguments in given:
+            self.operator_class.check_arguments(arguments)
+
+    def _follow_groups(self, mapped: Any, given: Sequence[Mapping[str, Any]]) -> Any:
+        for arguments in (self.kwargs, *given):
+            set_upstream_of_groups(mapped, arguments)
         return mapped
 
 

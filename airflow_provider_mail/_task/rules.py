@@ -80,8 +80,12 @@ class Rule:
     @property
     def must_be_complete(self) -> bool:
         """Whether every expression in a template must have a value."""
-        has_text = (self.text or self.text_inside) and not self.is_rows and not self.choices
-        return has_text or self.name in SEEN_ARGUMENTS
+        return (self.is_text and not self.choices) or self.name in SEEN_ARGUMENTS
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the value is text, or has text inside; not of rows, of which there may be many."""
+        return (self.text or self.text_inside) and not self.is_rows
 
     @property
     def is_any_text(self) -> bool:
@@ -445,7 +449,7 @@ MAPPING = Rule(_mapping, read=read_container)
 FLAG = Rule(_flag, read=lambda text: {"true": True, "false": False}.get(text.strip().lower()))
 TEXT = text()
 TEXTS = Rule(_list_of_texts, read=read_container, text=True, text_inside=True)
-VALUES = Rule(_list_of_values)
+VALUES = Rule(_list_of_values, text_inside=True)
 FRACTION = number(most=1)
 COUNT = number(1, whole=True)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_mail._task.checks import argument_error, is_known
+from airflow_provider_mail._task.checks import argument_error, declared, is_known
 from airflow_provider_mail._task.mixin import SendGuardMixin, task_instance_name
 from airflow_provider_mail.api.errors import MailRejectedError
 from airflow_provider_mail.arguments import Brakes, Consent, Rejects
@@ -100,7 +100,7 @@ class BaseContactImportOperator(MailLineage, SendGuardMixin, BaseInterruptibleOp
         ):
             raise argument_error("columns: neither email nor phoneNumber is among the properties", mapped=mapped)
         known = {name: value for name, value in arguments.items() if is_known(value)}
-        if problem := audience_problem(known, has_database="sql_conn_id" in arguments):
+        if problem := audience_problem(known, has_database="sql_conn_id" in declared(cls)):
             raise argument_error(problem, mapped=mapped)
 
     @abstractmethod
@@ -143,7 +143,7 @@ class BaseContactImportOperator(MailLineage, SendGuardMixin, BaseInterruptibleOp
         from airflow_provider_mail._task.import_rows import RejectSpool
         from airflow_provider_mail._task.imports import ImportProgress, import_checkpoint
 
-        if problem := audience_problem(vars(self), has_database="sql_conn_id" in vars(self)):
+        if problem := audience_problem(vars(self), has_database="sql_conn_id" in declared(type(self))):
             raise AirflowFailException(problem)
         import_id = task_instance_name(context, MAX_IMPORT_ID_BYTES)
         progress = ImportProgress(self, context)
@@ -401,7 +401,7 @@ def audience_problem(arguments: Mapping[str, Any], *, has_database: bool) -> str
     if exact and arguments.get("update_mode", "create_and_update") in ("create_only", "update_only"):
         return "update_mode: exact_audience=True needs 'create_and_update': the others may leave people off the list"
     rejects = arguments.get("rejects")
-    if rejects is not None and rejects.table is not None and rejects.sql_conn_id is None and not has_database:
+    if rejects is not None and rejects.table and not rejects.sql_conn_id and not has_database:
         return "rejects: table needs Rejects(sql_conn_id=...): the connection of the database"
     suppress = arguments.get("suppress")
     if suppress is not None and suppress.reads_tables and suppress.sql_conn_id is None and not has_database:

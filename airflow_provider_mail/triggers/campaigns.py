@@ -247,6 +247,7 @@ class MailCampaignEventTrigger(BaseEventTrigger):
     """
 
     @checked(
+        templated=False,
         **dict.fromkeys(("mail_name", "name_prefix", "name_contains", "label"), text(empty_is_none=False)),
         poke_interval=number(most=MAX_SECONDS, above=True),
     )  # fmt: skip

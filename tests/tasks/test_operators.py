@@ -308,6 +308,10 @@ def test_templates_in_a_group(native: bool) -> None:
         assert made(FROM_SQL, rejects=group).upstream_task_ids == {"something"}
         mapped = FROM_SQL.partial(task_id="mapped", sql_conn_id="crm", rejects=group).expand(sql=["SELECT 1"])
         assert mapped.upstream_task_ids == {"something"}
+        given = {"rejects": group, "sql_conn_id": "crm"}
+        each = FROM_SQL.partial(task_id="each", sql="SELECT 1", sql_conn_id="crm").expand(rejects=[Rejects(), group])
+        both = FROM_SQL.partial(task_id="both", sql="SELECT 1").expand_kwargs([{"sql_conn_id": "crm"}, given])
+        assert each.upstream_task_ids == both.upstream_task_ids == {"something"}
     assert Rejects(table="a", keep_days=5).serialize() == {"table": "a", "keep_days": 5}
     with pytest.raises(ValueError, match="keep_days: must be a number, more than 0, not 0"):
         Rejects(table="a", keep_days=0)

@@ -88,6 +88,16 @@ def test_a_wrong_value_is_an_error_that_names_the_argument(call: Callable[..., A
     assert wrong == []
 
 
+@pytest.mark.parametrize("call", [call for call in CALLED if inspect.isclass(call)], ids=lambda call: call.__name__)
+def test_a_template_where_nothing_is_rendered_is_wrong(call: Any) -> None:
+    """It would be taken as text: for the name of a campaign, or for the value with which people say no."""
+    needed = CALLED[call] | ({"task_id": "task"} if call in NEEDED else {})
+    names = inspect.signature(call).parameters.keys() - {"kwargs", *getattr(call, "template_fields", ())}
+    for name in names:
+        for value in ("{{ value }}", ["{{ value }}"]):
+            assert outcome(call, name, needed | {name: value}) == "rejected", (name, value)
+
+
 @pytest.mark.parametrize(("arguments", "cure"), [
     ({"stages": {"canary": 1, "rest": 99}}, "rest: the stage before it has the share 1 already, and nobody is left"),
     ({"stages": ["canary", "rest"]}, 'a dictionary with a stage is needed, not list. Write {"canary": 0.01, '),
