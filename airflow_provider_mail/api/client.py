@@ -28,7 +28,7 @@ from airflow_provider_mail.api._core import pacing
 from airflow_provider_mail.api._core.pacing import Interrupt, ServiceClock, Throttle, Workers, current_interrupt, sleep
 from airflow_provider_mail.api._core.pagination import Pager, next_page
 from airflow_provider_mail.api._core.requests import Effect, MailRequest, MailResponse, PagedRequest, PageResponse
-from airflow_provider_mail.api._core.responses import MEMORY_RATIO, BodyReader, HttpResponse, parse_response
+from airflow_provider_mail.api._core.responses import MEMORY_RATIO, HttpResponse, parse_response, read_body
 from airflow_provider_mail.api._core.shared_rate import LATE_SECONDS, SharedRate
 from airflow_provider_mail.api._core.transport import (
     ERRORS,
@@ -392,10 +392,8 @@ class MailClient:
                 log.debug("%s: HTTP %d", call.path, response.status)
                 transmission.check_response(response.status)
                 headers = httpx.Headers(response.headers)
-                body = BodyReader(call.path, self.config.max_response_bytes, response.status, headers)
-                for chunk in response.iter_stream():
-                    body.feed(chunk)
-                return body.response()
+                body = read_body(call.path, headers, response.iter_stream(), self.config.max_response_bytes)
+                return HttpResponse(response.status, headers, body)
         except ERRORS as error:
             late = transmission.seconds if transmission.late else None
             failure = transport_error(call.path, error, self.config, late)

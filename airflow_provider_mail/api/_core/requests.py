@@ -202,7 +202,7 @@ class MailRequest(RequestModel, Generic[R_co]):
         :raises MailResponseError: naming the fields that are missing or of the wrong type.
         """
         try:
-            response = cast(R_co, self.response.model_validate(fields))
+            response = cast(R_co, self.response.model_validate(fields, by_alias=True, by_name=False))
         except ValidationError as error:
             raise MailResponseError(
                 f"{self.path}: the response does not have the documented form: {describe(error)}", operation=self.path

@@ -11,7 +11,7 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cache
@@ -244,48 +244,30 @@ def _estimated_memory(body: bytes | bytearray) -> int:
     return sum(body.count(mark) * size for mark, size in _BYTES_PER_MARK)
 
 
-class BodyReader:
-    """Collect and decompress a response body chunk by chunk, within the size limit.
+def read_body(operation: str, headers: Mapping[str, str], chunks: Iterable[bytes], max_bytes: int) -> bytearray:
+    """Collect and decompress the body of a response, within the size limit.
 
     httpx would decompress a whole chunk, to a thousand times its size. A body that cannot be decompressed is kept
     unchanged: it is not JSON, so the status decides.
+
+    :raises MailTooLargeError: when the body is too large.
     """
-
-    def __init__(self, operation: str, max_bytes: int, status: int, headers: Mapping[str, str]) -> None:
-        self._operation = operation
-        self._max_bytes = max_bytes
-        self._status = status
-        self._headers = headers
-        compressed = headers.get("content-encoding", "").strip().lower() in ("gzip", "x-gzip")
-        self._decompressor = zlib.decompressobj(16 + zlib.MAX_WBITS) if compressed else None
-        self._body = bytearray()
-        self._received = 0
-
-    def feed(self, chunk: bytes) -> None:
-        """Add a chunk.
-
-        :raises MailTooLargeError: when the body is too large.
-        """
-        self._received += len(chunk)
-        decompressed = self._decompress(chunk)
-        if max(self._received, len(self._body) + len(decompressed)) > self._max_bytes:
+    compressed = headers.get("content-encoding", "").strip().lower() in ("gzip", "x-gzip")
+    decompressor = zlib.decompressobj(16 + zlib.MAX_WBITS) if compressed else None
+    body, received = bytearray(), 0
+    for chunk in chunks:
+        received += len(chunk)
+        if decompressor is not None:
+            try:
+                chunk = decompressor.decompress(chunk, max_bytes - len(body) + 1)
+            except zlib.error:
+                decompressor = None
+        if max(received, len(body) + len(chunk)) > max_bytes:
             raise MailTooLargeError(
-                f"{self._operation}: the response is larger than {self._max_bytes} bytes: {_LESS}",
-                operation=self._operation,
+                f"{operation}: the response is larger than {max_bytes} bytes: {_LESS}", operation=operation
             )
-        self._body += decompressed
-
-    def _decompress(self, chunk: bytes) -> bytes:
-        if self._decompressor is None:
-            return chunk
-        try:
-            return self._decompressor.decompress(chunk, self._max_bytes - len(self._body) + 1)
-        except zlib.error:
-            self._decompressor = None
-            return chunk
-
-    def response(self) -> HttpResponse:
-        return HttpResponse(self._status, self._headers, self._body)
+        body += chunk
+    return body
 
 
 _TIMES: dict[Any, Any] = {service_time: str | None, epoch_millis: int | None}
@@ -342,9 +324,7 @@ class _ResponseDecoder:
             for name, annotation, declared in _declared(self._response)
             if name in self._names
         ]
-        # The model reads a field by either name. Values under the other one do not fit this type.
-        others = [(f"_{name}", None, msgspec.field(name=name, default=None)) for name in _python_names(self._response)]
-        struct = msgspec.defstruct("CompactResponse", [("code", int), *fields, *others], kw_only=True)
+        struct = msgspec.defstruct("CompactResponse", [("code", int), *fields], kw_only=True)
         return msgspec.json.Decoder(struct, dec_hook=_validate).decode
 
     def __call__(self, body: bytes | bytearray) -> MailResponse | None:
@@ -387,18 +367,12 @@ class _RecordDecoder:
         )
         self._decode = msgspec.json.Decoder(compact_record, dec_hook=_validate).decode
         self._known = {field.encode_name for field in msgspec.structs.fields(compact_record)}
-        self._python_names = _python_names(model)
         self._times = {field[0]: parse for field in fields if (parse := _parser(model.model_fields[field[0]]))}
 
     def decode_open(self, text: msgspec.Raw) -> Any:
-        """Decode a record that may have undocumented fields.
-
-        :raises ValueError: the model reads one of these as one that it declares.
-        """
+        """Decode a record that may have undocumented fields."""
         record: Any = self._decode(text)
         fields = _decode_fields(text)
-        if not self._python_names.isdisjoint(fields):
-            raise ValueError("a field has its name in Python")
         record.other_fields = {name: value for name, value in fields.items() if name not in self._known} or None
         return record
 
@@ -414,7 +388,7 @@ class _RecordDecoder:
 
 
 def _validate(model: Any, value: Any) -> Any:
-    return model.model_validate(value)
+    return model.model_validate(value, by_alias=True, by_name=False)
 
 
 def _declared(model: type[BaseModel]) -> Iterator[tuple[str, Any, Any]]:
@@ -434,10 +408,6 @@ def _parser(field: FieldInfo) -> Any:
         if validator.func in _TIMES:
             return validator.func
     return None
-
-
-def _python_names(model: type[BaseModel]) -> set[str]:
-    return {name for name, field in model.model_fields.items() if name != field.alias}
 
 
 def _record_model(annotation: Any) -> type[OpenResource] | None:
