@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from ipaddress import IPv6Address
 from string import Formatter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from airflow_provider_mail.api.errors import MailConfigError
 
 if TYPE_CHECKING:
+    from airflow.sdk import Connection
+
     from airflow_provider_mail.api.config import ClientConfig
     from airflow_provider_mail.api.flows.campaign_checks import CampaignCaps
 
@@ -162,20 +164,7 @@ def form_widgets() -> dict[str, Any]:
     return widgets
 
 
-class ConnectionLike(Protocol):
-    """The attributes used of an Airflow connection."""
-
-    conn_id: str
-    conn_type: str | None
-    host: str | None
-    port: int | None
-    schema: str | None
-    login: str | None
-    password: str | None
-    extra: str | None
-
-
-def fields_of(connection: ConnectionLike) -> dict[str, Any]:
+def fields_of(connection: Connection) -> dict[str, Any]:
     """Return the fields of :data:`FIELDS` that are set, by name.
 
     A saved form has null for each untouched field and "" for an emptied one; both count as not set.
@@ -200,7 +189,7 @@ def fields_of(connection: ConnectionLike) -> dict[str, Any]:
     return {name: value for name, value in extra.items() if value is not None and value != ""}
 
 
-def client_config(connection: ConnectionLike, **overrides: Any) -> ClientConfig:
+def client_config(connection: Connection, **overrides: Any) -> ClientConfig:
     """Return the client configuration of a connection.
 
     :raises MailConfigError: with the name of the connection and each missing or invalid field.
@@ -223,7 +212,7 @@ def client_config(connection: ConnectionLike, **overrides: Any) -> ClientConfig:
     return config
 
 
-def redis_url(connection: ConnectionLike) -> str:
+def redis_url(connection: Connection) -> str:
     """Return the URL of a connection of type ``redis``, as Airflow's own Redis hook reads it.
 
     :raises MailConfigError: it has another type, or no host.
@@ -239,7 +228,7 @@ def redis_url(connection: ConnectionLike) -> str:
     return f"{scheme}://{credentials}{connection.host}:{connection.port or 6379}/{extra.get('db') or 0}"
 
 
-def campaign_caps(connection: ConnectionLike) -> CampaignCaps:
+def campaign_caps(connection: Connection) -> CampaignCaps:
     """Return the limits of a day.
 
     :raises MailConfigError: naming the field that is no whole number.
@@ -256,7 +245,7 @@ def campaign_caps(connection: ConnectionLike) -> CampaignCaps:
     return CampaignCaps(*limits)
 
 
-def rate_limit_account(connection: ConnectionLike) -> str | None:
+def rate_limit_account(connection: Connection) -> str | None:
     """Return what identifies the account after a renewal of its OAuth token; ``None`` if only the credential does."""
     fields = fields_of(connection)
     if fields.get("auth_type") != "oauth" or not fields.get("client_id"):
@@ -305,7 +294,7 @@ def token_end(fields: Mapping[str, Any]) -> TokenEnd | None:
     return TokenEnd(ends, (ends - datetime.now(UTC)).total_seconds())
 
 
-def token_expiry_warning(connection: ConnectionLike) -> str:
+def token_expiry_warning(connection: Connection) -> str:
     """Return how to renew an access token that expires soon or has expired; empty for any other."""
     end = token_end(fields_of(connection))
     if end is None or not end.is_due:
@@ -350,7 +339,7 @@ def placeholders_of(template: str) -> set[str]:
     return {str(name) for name, _, _ in fields}
 
 
-def base_url(connection: ConnectionLike) -> str:
+def base_url(connection: Connection) -> str:
     """Return the base URL: the host, with scheme and port when they are separate fields."""
     host = (connection.host or "").strip()
     if not host:

@@ -160,32 +160,6 @@ def _remaining(timeout: float | None, error: type[httpcore.TimeoutException]) ->
     return _current.get().remaining(timeout, error)
 
 
-class Trust:
-    """The current TLS settings for each new connection: certificate files may be renewed.
-
-    :param config: the client's settings. The connection pool is created with ``initial``.
-    """
-
-    def __init__(self, config: ClientConfig) -> None:
-        self._config = config
-        self.initial = self._current = config.ssl_context()
-        self._warned = False
-
-    def current(self, context: ssl.SSLContext) -> ssl.SSLContext:
-        """Return the current settings; a context that is not the pool's, such as a proxy's, is returned unchanged."""
-        if context is not self.initial:
-            return context
-        try:
-            self._current = self._config.ssl_context()
-            self._warned = False
-        except MailConfigError as error:
-            # The file may be incomplete. The certificates that were read before were valid.
-            if not self._warned:
-                log.warning("%s; continuing with the certificates read before", error)
-            self._warned = True
-        return self._current
-
-
 class _Stream(httpcore.NetworkStream):
     """A connection, and what was sent on it."""
 
@@ -242,7 +216,7 @@ class _Stream(httpcore.NetworkStream):
         if self.secured is not None:
             return self.secured
         seconds = _remaining(timeout, httpcore.ConnectTimeout)
-        context = self._backend.trust.current(ssl_context)
+        context = self._backend.latest_tls(ssl_context)
         return _Stream(self._stream.start_tls(context, server_hostname, seconds), self._backend)
 
     def open_next(self, operation: str) -> None:
@@ -283,19 +257,38 @@ class Backend(httpcore.SyncBackend):
     Each request that must not happen twice needs a new connection, which takes two or three round trips. So the second
     request of an operation, and each further one, has a thread open another one: two as long as requests wait for them.
 
-    :param origin: what they are opened to, without a proxy.
     :param at_once: how many are ahead of the requests at most; none behind a proxy.
     """
 
-    def __init__(self, trust: Trust, origin: httpcore.Origin, timeout: float, at_once: int) -> None:
-        self.trust = trust
+    def __init__(self, config: ClientConfig, at_once: int) -> None:
+        origin = _url(config.base_url).origin
         self._host, self._port, self._is_secure = origin.host.decode(), origin.port, origin.scheme == b"https"
-        self._timeout = timeout
+        self._config = config
+        self.tls = self._latest_tls = config.ssl_context()
+        """The TLS settings with which the pool is created."""
+        self._has_warned = False
         self._at_once = at_once
         self._changed = threading.Condition()
         self._operation: str | None = None
         self._opening = self._waiting = 0
         self._opened: deque[tuple[float, _Stream, ssl.SSLContext | None]] | None = deque()
+
+    def latest_tls(self, context: ssl.SSLContext) -> ssl.SSLContext:
+        """Return the TLS settings for a new connection, in place of the pool's: certificate files may be renewed.
+
+        A context that is not the pool's, such as a proxy's, is returned unchanged.
+        """
+        if context is not self.tls:
+            return context
+        try:
+            self._latest_tls = self._config.ssl_context()
+            self._has_warned = False
+        except MailConfigError as error:
+            # The file may be incomplete. The certificates that were read before were valid.
+            if not self._has_warned:
+                log.warning("%s; continuing with the certificates read before", error)
+            self._has_warned = True
+        return self._latest_tls
 
     def connect_tcp(
         self,
@@ -330,11 +323,11 @@ class Backend(httpcore.SyncBackend):
         stream, context = None, None
         # An error shows again, and is reported, when the next request opens its connection itself.
         with contextlib.suppress(httpcore.NetworkError, httpcore.TimeoutException, MailConfigError):
-            raw = super().connect_tcp(self._host, self._port, self._timeout)
+            raw = super().connect_tcp(self._host, self._port, self._config.timeout)
             stream = _Stream(raw, self)
             if self._is_secure:
-                context = self.trust.current(self.trust.initial)
-                stream.secured = _Stream(raw.start_tls(context, self._host, self._timeout), self)
+                context = self.latest_tls(self.tls)
+                stream.secured = _Stream(raw.start_tls(context, self._host, self._config.timeout), self)
         with self._changed:
             self._opening -= 1
             self._changed.notify_all()
@@ -360,7 +353,7 @@ class Backend(httpcore.SyncBackend):
                     return None
                 at, stream, context = self._opened.popleft()
             is_new = time.monotonic() - at < _AHEAD_SECONDS
-            is_trusted = context is None or context is self.trust.current(self.trust.initial)
+            is_trusted = context is None or context is self.latest_tls(self.tls)
             used = stream.secured or stream
             if is_new and is_trusted and used.is_quiet():
                 used.was_awaited = was_awaited
@@ -393,16 +386,14 @@ class Connections:
     """
 
     def __init__(self, config: ClientConfig) -> None:
-        trust = Trust(config)
         self._base_url = config.base_url
         self._urls: dict[str, httpcore.URL] = {}
         # Waiting for a free connection is throttling, not a failure, so it has no limit.
         self._extensions = {"timeout": {**dict.fromkeys(("connect", "read", "write"), config.timeout), "pool": None}}
         try:
             proxy = (url := proxy_url(config)) and httpx.Proxy(url)
-            origin = _url(config.base_url).origin
-            self._backend = Backend(trust, origin, config.timeout, 0 if proxy else config.max_in_flight)
-            self._pool = _pool(config, trust, self._backend, proxy or None)
+            self._backend = Backend(config, 0 if proxy else config.max_in_flight)
+            self._pool = _pool(config, self._backend, proxy or None)
         except (ValueError, ImportError, RuntimeError, httpx.InvalidURL):
             pass
         else:
@@ -438,9 +429,9 @@ def _url(text: str, params: Mapping[str, str] | None = None) -> httpcore.URL:
     return httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
 
 
-def _pool(config: ClientConfig, trust: Trust, backend: Backend, proxy: httpx.Proxy | None) -> httpcore.ConnectionPool:
+def _pool(config: ClientConfig, backend: Backend, proxy: httpx.Proxy | None) -> httpcore.ConnectionPool:
     settings: dict[str, Any] = {
-        "ssl_context": trust.initial,
+        "ssl_context": backend.tls,
         "max_connections": config.max_in_flight,
         "max_keepalive_connections": config.max_in_flight,
         "keepalive_expiry": _IDLE_SECONDS,
