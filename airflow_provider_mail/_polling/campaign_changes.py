@@ -62,7 +62,6 @@ class FinalCampaign:
 
     @property
     def key(self) -> str:
-        """A short key of this campaign in this state."""
         return digest([self.guid or self.mail_name, self.mail_status])
 
     @property
@@ -78,8 +77,6 @@ class FinalCampaign:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The final campaigns that one poll found."""
-
     campaigns: Mapping[str, FinalCampaign]
     complete: bool
     read_at: float

@@ -116,8 +116,6 @@ class InboxReader:
 
 
 class InboxWait(Wait):
-    """Decides after each query whether a push waits to be drained."""
-
     def __init__(self, inbox: InboxName, **options: Any) -> None:
         super().__init__(list(inbox), **options)
         self._inbox = inbox
@@ -130,8 +128,6 @@ class InboxWait(Wait):
 
 
 class InboxPoller(SharedPoller[WaitSubscription[InboxWait]]):
-    """Queries whether a push waits to be drained."""
-
     def __init__(self, inbox: InboxName, interval: float) -> None:
         super().__init__(inbox, interval)
         self._reader = InboxReader(inbox)

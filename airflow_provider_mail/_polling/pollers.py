@@ -137,7 +137,6 @@ class CampaignSubscription(WaitSubscription[CampaignWait]):
 
     @property
     def key(self) -> CampaignKey:
-        """What identifies the campaign in a list."""
         return (None, self.guid.casefold()) if self.guid else (self.wait.mail_name, None)
 
 
@@ -242,8 +241,6 @@ class SenderPoller(MailPoller[SenderSubscription]):
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class StatsSubscription(WaitSubscription[StatsStabilityTracker]):
-    """The subscription of a trigger that waits for the statistics of a campaign; for its days see the wait."""
-
     start_day: date
     end_day: date | None
 

@@ -138,7 +138,6 @@ class StoredImportCheckpoint:
         self.clear()
 
     def lookup(self, chunk: int, first_number: int, checked: CheckedRows) -> Sequence[int] | None:
-        """Return the numbers of the rows of an accepted chunk to send again; ``None`` to send all valid rows."""
         if chunk >= MAX_CHUNKS:
             self._log_resume(first_number)
             if chunk == MAX_CHUNKS:
@@ -160,12 +159,10 @@ class StoredImportCheckpoint:
         return None
 
     def prepare(self, chunk: int) -> None:
-        """Compute the digest of a chunk to send."""
         if (pending := self._without_digest.pop(chunk, None)) is not None:
             self._in_flight[chunk] = self._digest(*pending), []
 
     def accepted(self, chunk: int, rejected: Sequence[int]) -> None:
-        """Record that the service accepted a chunk; the record is written from time to time."""
         self.prepare(chunk)
         if chunk not in self._in_flight:
             return
@@ -271,7 +268,6 @@ class ImportProgress(Progress):
         self._reported = dict.fromkeys((ROWS_READ, ROWS_ACCEPTED, ROWS_REJECTED), 0)
 
     def expect(self, total: int | None) -> None:
-        """Set the number of rows of the source."""
         self._log.expect(total)
 
     def show(self, _: Progress) -> None:
@@ -280,7 +276,6 @@ class ImportProgress(Progress):
             self._report()
 
     def close(self) -> None:
-        """Report what has not been reported yet."""
         self._report()
         self._log.close()
 
@@ -292,7 +287,6 @@ class ImportProgress(Progress):
         self._reported = counts
 
     def result(self) -> dict[str, int]:
-        """Return the counts for XCom."""
         return {field.name: getattr(self, field.name) for field in fields(Progress) if field.name != "seconds"}
 
     @contextmanager

@@ -333,7 +333,6 @@ class Recipients:
             )
 
     def close(self) -> None:
-        """Remove the database."""
         self._database.close()
 
     def _digest(self, person: Any) -> bytes | None:

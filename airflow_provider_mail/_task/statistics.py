@@ -345,12 +345,10 @@ class Rate:
 
     @property
     def lower(self) -> float:
-        """The lower bound of the true share."""
         return wilson_bounds(self.count, self.sent, self.confidence)[0]
 
     @property
     def upper(self) -> float:
-        """The upper bound of the true share."""
         return wilson_bounds(self.count, self.sent, self.confidence)[1]
 
     @property

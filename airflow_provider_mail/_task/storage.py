@@ -67,7 +67,6 @@ class Spool(Generic[T]):
             yield pickle.load(self._file)
 
     def close(self) -> None:
-        """Remove the file."""
         self._file.close()
 
 
@@ -78,7 +77,6 @@ class SqlTask:
 
     @cached_property
     def sql_hook(self) -> DbApiHook:
-        """The hook of ``sql_conn_id``."""
         return sql_hook(self.sql_conn_id)
 
 
@@ -227,8 +225,6 @@ def attachment(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class WrittenLoad:
-    """The files of a load."""
-
     folder: ObjectStoragePath
     rows: int
     files: int

@@ -260,12 +260,7 @@ TIMEOUT = conf.getfloat("sensors", "default_timeout", fallback=7 * 86_400.0)
 
 
 class BaseWaitSensor(WaitingMixin, BaseSensorOperator):
-    """Waits for a state at the service in one of three ways, and returns what the last poll found.
-
-    A rejected key fails the task at once. After a successful poll a rejection counts as a failed poll, and the
-    connection is read again: keys may be rotated while tasks wait. On a connection in sandbox mode, where the awaited
-    object was never created, the sensor succeeds at once and logs it.
-    """
+    """Waits for a state at the service in one of three ways, and returns what the last poll found."""
 
     timeout_error = AirflowSensorTimeout
 
@@ -365,7 +360,6 @@ class BaseWaitSensor(WaitingMixin, BaseSensorOperator):
         return self.end_deferral(event)
 
     def absent_decision(self) -> PollDecision | None:
-        """Return the decision about an object that was not found, if it is that of the sandbox."""
         if not self.hook.config.sandbox:
             return None
         absent = self.absent.format(getattr(self, self.identity))

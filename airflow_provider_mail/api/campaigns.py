@@ -229,7 +229,6 @@ class CampaignsPage(PageResponse[Campaign]):
 
     @staticmethod
     def identity(record: Campaign) -> object:
-        """Return the unique identifier of a campaign, or its team and name."""
         return record.guid or (record.team_name, record.mail_name)
 
 

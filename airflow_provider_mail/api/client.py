@@ -359,7 +359,6 @@ class MailClient:
 
     @cached_property
     def shared_rate(self) -> SharedRate:
-        """The rate that all processes share, if the connection has one."""
         return SharedRate(self.config)
 
     def enter_process(self) -> None:
@@ -383,7 +382,6 @@ class MailClient:
         self._renewal = threading.Lock()
 
     def fetch(self, call: Call) -> HttpResponse:
-        """Make one HTTP request."""
         if (interrupted_by := current_interrupt()) is not None:
             interrupted_by.check()
         transmission = Transmission(call, self.max_seconds, self._before_request)

@@ -215,7 +215,6 @@ class ClientConfig(BaseModel):
         return {"ApiKey": self.api_key.get_secret_value()}
 
     def with_credentials_of(self, other: ClientConfig) -> ClientConfig:
-        """Return these settings with the credentials of other ones."""
         fields = ("auth_type", "api_key", "access_token")
         return self.model_copy(update={name: getattr(other, name) for name in fields})
 

@@ -208,7 +208,6 @@ class ContactsPage(PageResponse[Contact]):
 
     @staticmethod
     def identity(record: Contact) -> object:
-        """Return the number of a contact, or its address and phone number."""
         return record.id or (record.email, record.phone_number)
 
 

@@ -81,7 +81,6 @@ class ListsPage(PageResponse[ContactList]):
 
     @staticmethod
     def identity(record: ContactList) -> object:
-        """Return the number of a list, or its name."""
         return record.id if record.id is not None else record.list_name
 
 

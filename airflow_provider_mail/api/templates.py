@@ -75,7 +75,6 @@ class TemplatesPage(PageResponse[Template]):
 
     @staticmethod
     def identity(record: Template) -> object:
-        """Return the name of a template."""
         return record.template_name
 
 

@@ -226,7 +226,6 @@ class EncodedBatch(BatchFields):
         return b'%s,"messageVersions":%s}' % (super().payload()[:-1], self.encoded)
 
     def messages(self) -> list[dict[str, msgspec.Raw]]:
-        """Return the messages with their fields as JSON."""
         return msgspec.json.decode(self.encoded, type=list[dict[str, msgspec.Raw]])
 
     def pii_values(self) -> Iterator[str]:

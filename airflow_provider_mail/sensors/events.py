@@ -62,12 +62,10 @@ class MailInboxSensor(BaseWaitSensor):
 
     @property
     def conn_id(self) -> str:
-        """The connection to the inbox."""
         return str(self.inbox_conn_id)
 
     @cached_property
     def reader(self) -> InboxReader:
-        """Queries the inbox."""
         from airflow_provider_mail._config import InboxName
         from airflow_provider_mail._polling.inbox import InboxReader
 

@@ -40,12 +40,10 @@ class MailInboxTrigger(BaseWaitTrigger):
 
     @property
     def conn_id(self) -> str:
-        """The connection to the inbox."""
         return self.inbox_conn_id
 
     @property
     def target(self) -> InboxName:
-        """The inbox."""
         from airflow_provider_mail._config import InboxName
 
         return InboxName(self.inbox_conn_id, self.inbox_table)

@@ -168,7 +168,6 @@ class MailRequest(RequestModel, Generic[R_co]):
         yield from personal_values(self.model_dump())
 
     def senders(self) -> list[str]:
-        """Return the sender addresses of the request."""
         values = (getattr(self, name, None) for name in SENDER_FIELDS)
         return [address for address in values if isinstance(address, str)]
 
@@ -256,7 +255,6 @@ class PageResponse(MailResponse, Generic[Item]):
 
     @property
     def records(self) -> list[Item]:
-        """The records of the page."""
         return getattr(self, self.records_field) or []
 
     @staticmethod
@@ -283,32 +281,18 @@ R = TypeVar("R", bound=MailResponse)
 
 
 class Client(Protocol):
-    """What an operation of several requests needs of a client, which is its first argument."""
+    """What an operation of several requests needs of its first argument, mostly a `MailClient`."""
 
     config: ClientConfig
     service_clock: ServiceClock
 
-    def send(self, request: MailRequest[R]) -> R:
-        """Carry out one operation and return its response.
+    def send(self, request: MailRequest[R]) -> R: ...
 
-        :raises MailError: see :mod:`airflow_provider_mail.api.errors`.
-        """
+    def send_all(self, requests: Sequence[MailRequest[R]]) -> list[R | MailError]: ...
 
-    def send_all(self, requests: Sequence[MailRequest[R]]) -> list[R | MailError]:
-        """Carry out operations concurrently, as far as the connection's ``max_in_flight`` allows.
+    def open_ahead(self) -> None: ...
 
-        :param requests: none of them depends on another one.
-        :return: the responses in the same order; errors are returned, not raised.
-        """
-
-    def open_ahead(self) -> None:
-        """Open the connection of a change, which needs a new one, while something is looked up before it."""
-
-    def pause(self, seconds: float) -> None:
-        """Wait.
-
-        :raises MailInterruptedError: the work is interrupted.
-        """
+    def pause(self, seconds: float) -> None: ...
 
 
 def personal_values(value: Any, *, personal: bool = False) -> Iterator[str]:

@@ -222,7 +222,6 @@ class _Task:
         return state.creation
 
     def adopted(self, campaign: Campaign) -> Creation:
-        """Record a campaign that is adopted."""
         self.state.note(
             mail_name=campaign.mail_name, guid=campaign.guid or self.state.creation.guid, adopted=True,
             mail_status=campaign.mail_status, sends_at=self.sends_at(campaign), seen=True,

@@ -118,11 +118,9 @@ class CreationState:
         return self.creation.has_attempted or self.is_lost
 
     def note(self, **changes: Any) -> None:
-        """Change fields of the record."""
         self.put(self.creation.model_copy(update=changes))
 
     def put(self, creation: Creation) -> None:
-        """Replace the record."""
         before, self.creation = self.creation, creation
         if creation != before:
             self.save(before, creation)
