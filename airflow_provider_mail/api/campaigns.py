@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import base64
 import unicodedata
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from airflow_provider_mail.api._core.fields import (
     OMIT_BLANK,
@@ -40,7 +40,6 @@ from airflow_provider_mail.api._core.requests import (
     RequestModel,
     Sandboxed,
 )
-from airflow_provider_mail.api._core.responses import compact_decoder
 from airflow_provider_mail.api.errors import MailPendingCampaignError, MailRejectedError
 
 __all__ = [
@@ -254,18 +253,6 @@ class GetCampaigns(PagedRequest[CampaignsPage]):
     mail_status: list[Annotated[MailStatus, BeforeValidator(_status_of)]] | None = None
 
 
-class _FindCampaign(GetCampaigns):
-    """The same operation. Pages without a campaign that matches are decoded only as far as that shows."""
-
-    _matches: Callable[[Campaign], bool] = PrivateAttr()
-
-    def decode(self, body: bytes | bytearray) -> CampaignsPage | None:
-        page: CampaignsPage | None = compact_decoder(CampaignsPage, ("mail_name", "guid", "team_name"))(body)
-        if page is None or any(map(self._matches, page.records)):
-            return None
-        return page
-
-
 class DeleteCampaign(MailRequest[MailResponse], Sandboxed):
     """Delete a campaign permanently.
 
@@ -338,8 +325,8 @@ def find_campaign(client: Client, mail_name: str, guid: str | None = None) -> Ca
     def matches(record: Campaign) -> bool:
         return is_campaign(record, mail_name, guid)
 
-    found = _find(client, matches, mail_name)
-    return found or (_find(client, matches) if guid else None)
+    found = find(client, GetCampaigns(mail_name=mail_name, page_size=100), matches)
+    return found or (find(client, GetCampaigns(page_size=100), matches) if guid else None)
 
 
 def find_rewritten(client: Client, mail_name: str) -> Campaign | None:
@@ -348,7 +335,7 @@ def find_rewritten(client: Client, mail_name: str) -> Campaign | None:
     The specification does not show that names are stored as they are sent. This reads all campaigns.
     """
     key = name_key(mail_name)
-    return _find(client, lambda record: name_key(record.mail_name) == key)
+    return find(client, GetCampaigns(page_size=100), lambda record: name_key(record.mail_name) == key)
 
 
 def is_campaign(record: Campaign, mail_name: str, guid: str | None) -> bool:
@@ -356,12 +343,6 @@ def is_campaign(record: Campaign, mail_name: str, guid: str | None) -> bool:
     if guid and record.guid:
         return record.guid.casefold() == guid.casefold()
     return record.mail_name == mail_name
-
-
-def _find(client: Client, matches: Callable[[Campaign], bool], name_contains: str | None = None) -> Campaign | None:
-    request = _FindCampaign(mail_name=name_contains, page_size=100)
-    request._matches = matches
-    return find(client, request, matches)
 
 
 def name_key(mail_name: str) -> str:

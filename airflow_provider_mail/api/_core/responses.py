@@ -292,20 +292,13 @@ def compact_records(request: Request, fields: tuple[str, ...] | None = None) -> 
 
 @cache
 def _compact_class(request_class: Any, fields: tuple[str, ...] | None) -> Any:
+    decoded = _ResponseDecoder(request_class.response, fields)
+
     class Compact(request_class):  # type: ignore[misc]
         def decode(self, body: bytes | bytearray) -> Any:
-            return compact_decoder(request_class.response, fields)(body)
+            return decoded(body)
 
     return Compact
-
-
-@cache
-def compact_decoder(response: Any, fields: tuple[str, ...] | None = None) -> Callable[[bytes | bytearray], Any]:
-    """Return a function that decodes the body of a response; it returns ``None`` for what is left to the model.
-
-    :param fields: see :func:`compact_records`.
-    """
-    return _ResponseDecoder(response, fields)
 
 
 class _ResponseDecoder:
