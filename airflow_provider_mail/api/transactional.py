@@ -225,25 +225,11 @@ class EncodedBatch(BatchFields):
     def payload(self) -> bytes:
         return b'%s,"messageVersions":%s}' % (super().payload()[:-1], self.encoded)
 
-    def messages(self) -> list[dict[str, msgspec.Raw]]:
-        return msgspec.json.decode(self.encoded, type=list[dict[str, msgspec.Raw]])
-
     def pii_values(self) -> Iterator[str]:
         yield from super().pii_values()
         for message in json.loads(self.encoded):
             yield from personal_values(message)
             yield from _content_texts(message.get("content"))
-
-
-class _To(msgspec.Struct, gc=False):
-    email: str
-
-
-class _Addressed(msgspec.Struct, gc=False):
-    to: list[_To]
-
-
-_ADDRESSED = msgspec.json.Decoder(list[_Addressed])
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,14 +263,12 @@ class Chunk:
     def messages(self) -> list[dict[str, msgspec.Raw]]:
         """Return its messages with their fields as JSON; of a single message, the recipient alone."""
         if isinstance(self.request, EncodedBatch):
-            return self.request.messages()
+            return msgspec.json.decode(self.request.encoded, type=list[dict[str, msgspec.Raw]])
         return [{"to": msgspec.Raw(msgspec.json.encode([{"email": self.request.to.email}]))}]
 
     def addresses(self) -> list[list[str]]:
         """Return the addresses in ``to`` of its messages."""
-        if not isinstance(self.request, EncodedBatch):
-            return [[self.request.to.email]]
-        return [[person.email for person in message.to] for message in _ADDRESSED.decode(self.request.encoded)]
+        return [[person["email"] for person in msgspec.json.decode(message["to"])] for message in self.messages()]
 
     def part(self, first: int, size: int) -> Chunk:
         """Return the request with some of its messages, and an id of its own."""
@@ -296,10 +280,8 @@ class Chunk:
 
         :param update: other fields of the request.
         """
-        # The new ``to`` of a message need not be encoded.
-        messages = msgspec.json.decode(encoded := msgspec.json.encode(messages), type=list[dict[str, msgspec.Raw]])
-        people = [message[part] for message in messages for part in ("to", "cc", "bcc")]
-        recipients = sum(len(msgspec.json.decode(part, type=list[msgspec.Raw])) for part in people)
+        encoded = msgspec.json.encode(messages)
+        recipients = sum(len(one[part]) for one in msgspec.json.decode(encoded) for part in ("to", "cc", "bcc"))
         request = self.request.model_copy(update={"encoded": encoded, **update})
         return replace(self, request=request, recipients=recipients, versions=len(messages))
 
