@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -25,11 +26,14 @@ BOUNCES = 3
 """Mails that bounced since the last delivery, from which a person is left out: an event does not show whether a bounce
 is permanent."""
 
-_BETWEEN = re.compile(r'[\s<>()\[\],;:"\u200b\u2060\ufeff]+')
+_BETWEEN = re.compile(r'[\s<>()\[\],;:"]+')
 """What is around addresses in a text, and in none."""
 
+_AROUND = re.compile(r"[^\w.@+&'-]+")
+"""What is around addresses in a text, and in few: not all of what an address may have."""
+
 _EVENTS = """
-SELECT email, event_code, COALESCE(unique_msg_id, event_id), triggered_time FROM {table}
+SELECT email, event_code, COALESCE(NULLIF(unique_msg_id, ''), event_id), triggered_time FROM {table}
 WHERE mail_conn_id = {mark} AND email IS NOT NULL
 AND event_code IN ('Unsubscribed', 'SpamReport', 'Dropped', 'Bounced')
 """
@@ -87,9 +91,16 @@ def _listed(hook: DbApiHook, query: str, argument: str) -> set[int]:
 
 
 def _people_in(value: str) -> set[str]:
-    """Return the people whom a value means: one address, or those in ``Ada <ada@example.com>``, a link or a list."""
-    parts = (part.strip("'") for part in _BETWEEN.split(value))
-    return {address_key(text) for text in (value, *parts) if "@" in text}
+    """Return the people whom a value means: one address, or those in ``Ada <ada@example.com>``, a link or a list.
+
+    A text with other characters than most addresses may mean one person or another; then both are left out.
+    """
+    if _AROUND.search(value) is None:
+        return {address_key(value.strip("'"))}
+    # No address has invisible characters.
+    text = "".join(letter for letter in unicodedata.normalize("NFC", value) if unicodedata.category(letter) != "Cf")
+    parts = (*_BETWEEN.split(text), *_AROUND.split(text))
+    return {address_key(part.strip("'")) for part in (value, text, *parts) if "@" in part}
 
 
 def _read(hook: DbApiHook, query: str, parameters: Sequence[Any] | None = None) -> Iterator[tuple[Any, ...]]:

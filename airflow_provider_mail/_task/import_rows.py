@@ -109,6 +109,7 @@ class RowFilter:
     sent, and wait in a temporary file.
 
     :param mapping: the property of each column that is sent.
+    :param opted_out: gets the hashes of the keys of people who said no.
     """
 
     def __init__(
@@ -118,6 +119,7 @@ class RowFilter:
         consents: Sequence[Consent],
         progress: Progress,
         limit: int | None,
+        opted_out: set[int],
     ) -> None:
         columns = source.columns
         self._width = len(columns)
@@ -126,7 +128,7 @@ class RowFilter:
         places = {name: columns.index(column) for column, name in mapping.items()}
         self._email = places.get("email")
         self._identities = [places[name] for name in ("email", "phoneNumber") if name in places]
-        self._opted_out: set[int] = set()
+        self._opted_out = opted_out
         self._conditions = []
         for consent in consents:
             known = source.all_columns or columns

@@ -200,7 +200,7 @@ class BaseContactImportOperator(MailLineage, SendGuardMixin, BaseInterruptibleOp
         progress.expect(source.total)
         batches = source.batches
         if not self.keeps_all_rows:
-            batches = self._filtered(source, mapping, progress)
+            batches = self._filtered(source, mapping, progress, audience.opted_out)
         if audience.division is not None and audience.division.column is not None:
             batches = audience.division.noted(numbered(batches, progress, self.limit), source.columns)
         rows = pick(batches, positions, len(source.columns))
@@ -261,7 +261,9 @@ class BaseContactImportOperator(MailLineage, SendGuardMixin, BaseInterruptibleOp
         except Exception:
             self.log.exception("%s rejected rows could not be stored", spool.count)
 
-    def _filtered(self, source: Source, mapping: Mapping[str, str], progress: Progress) -> Iterator[SelectedRows]:
+    def _filtered(
+        self, source: Source, mapping: Mapping[str, str], progress: Progress, opted_out: set[int]
+    ) -> Iterator[SelectedRows]:
         """Return the rows of people who did not say no, and have an address.
 
         :raises AirflowFailException: when an exact audience would ignore a column that looks like a consent.
@@ -286,7 +288,7 @@ class BaseContactImportOperator(MailLineage, SendGuardMixin, BaseInterruptibleOp
         batches = checked()
         first = next(batches, None)  # before anything is sent
         batches = batches if first is None else chain([first], batches)
-        return RowFilter(source, mapping, self._consents(), progress, self.limit).rows(batches)
+        return RowFilter(source, mapping, self._consents(), progress, self.limit, opted_out).rows(batches)
 
     def _plan(
         self, columns: Sequence[str], mapping: Mapping[str, str], list_name: str | None

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_mail.arguments import ChangesOnly, Rejects
+from airflow_provider_mail.arguments import ChangesOnly, Consent, Rejects
 from airflow_provider_mail.transfers.object_storage_to_mail import ObjectStorageToMailContactsOperator
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
 from mail_emulator import Emulator
@@ -219,6 +219,14 @@ def test_suppressed_people_leave_and_are_not_deleted(
         suppressed = {"suppress_conn_id": "warehouse", "suppress_table": "staff"}
         audience.run("ada bob", reached=reached, **suppressed | DELETES)
         assert emails(emulator) == "ada bob"
+
+
+def test_people_who_said_no_leave_and_are_not_deleted(emulator: Emulator, audience: Audience) -> None:
+    arguments = DELETES | {"columns": {"email": "email"}, "consent": Consent(column="name", no=["stop"])}
+    for people, reached in (("ada bob", "ada bob"), ("ada bob=stop", "ada"), ("ada bob", "ada bob"), ("ada", "ada")):
+        assert emails(emulator) in ("", "ada bob")
+        audience.run(people, reached=reached, **arguments)
+    assert emails(emulator) == "ada"
 
 
 # --- a state that is not trusted: everybody is sent, to a new list ---

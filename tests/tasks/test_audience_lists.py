@@ -516,6 +516,7 @@ def test_a_person_gets_the_first_of_several_mails(emulator: Emulator, audience: 
 ])  # fmt: skip
 @pytest.mark.parametrize(("lost", "back"), [
     ("", ""), ("members", ""), ("all", ""), ("all", "to one of two"), ("all", "to all of a list"),
+    ("all", "after a run without rows"),
 ])  # fmt: skip
 def test_how_many_may_leave(
     emulator: Emulator, audience: Audience, warehouse: SqlDatabase, before: str, after: str,
@@ -524,7 +525,8 @@ def test_how_many_may_leave(
     """Also if the state is lost: its row, or the lists, have the size. Exclusion lists may not be in use any more."""
     given = {} if fraction is None else {"max_removed_fraction": fraction}
     without_one = before.partition(" ")[2]
-    days = {"": [before], "to one of two": [without_one, before], "to all of a list": [before, without_one, before]}
+    days = {"": [before], "to one of two": [without_one, before], "to all of a list": [before, without_one, before],
+            "after a run without rows": [before, ""]}  # fmt: skip
     for people in (before + " once", *days[back]):
         audience.load(people, max_removed_fraction=1)
     if lost:

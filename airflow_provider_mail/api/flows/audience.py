@@ -294,12 +294,13 @@ def last_size(client: Client, current: AudienceList) -> int:
 
 
 def _last_size(client: Client, own: Collection[AudienceList]) -> int:
-    last = max((name for name in own if name.role == "sent"), key=lambda name: name.begun_at, default=None)
-    if last is None:
-        return 0
-    excluded = _exclusions_from(last, own)
-    totals = list_totals(client, [str(last), *excluded])
-    return (totals[str(last)] or 0) - sum(totals[name] or 0 for name in excluded)
+    for last in sorted((name for name in own if name.role == "sent"), key=lambda name: name.begun_at, reverse=True):
+        excluded = _exclusions_from(last, own)
+        totals = list_totals(client, [str(last), *excluded])
+        # A run without rows has made an empty list.
+        if (size := (totals[str(last)] or 0) - sum(totals[name] or 0 for name in excluded)) > 0:
+            return size
+    return 0
 
 
 def _exclusions_from(of: AudienceList, lists: Iterable[AudienceList]) -> list[str]:
