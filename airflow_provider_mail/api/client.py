@@ -20,7 +20,6 @@ from itertools import count
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeAlias, TypeVar
 
 import httpx
-import msgspec
 from pydantic import SecretStr
 
 from airflow_provider_mail import __version__
@@ -284,14 +283,7 @@ class MailClient:
                 "Switch sandbox off on the connection, or leave this operation out.",
                 operation=request.path,
             )
-        marked = request.model_copy(update={"sandbox_mode": True})
-        if not _has_sandbox_mode(marked):
-            raise MailSandboxError(
-                f"{request.path}: the connection is in sandbox mode and the request cannot be marked with sandboxMode: "
-                "nothing was sent",
-                operation=request.path,
-            )
-        return marked
+        return request.model_copy(update={"sandbox_mode": True})
 
     def _call(self, request: MailRequest[Any]) -> Call:
         headers = {"Accept": "application/json", "Accept-Encoding": "gzip", "User-Agent": _USER_AGENT}
@@ -409,20 +401,6 @@ class MailClient:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-class _SandboxBody(msgspec.Struct):
-    sandboxMode: bool = False
-
-
-def _has_sandbox_mode(request: MailRequest[Any]) -> bool:
-    """Whether the encoded request has ``sandboxMode``: a request class may encode its body itself."""
-    if request.method == "GET":
-        return request.query().get("sandboxMode") in (True, "true")
-    try:
-        return msgspec.json.decode(request.payload(), type=_SandboxBody).sandboxMode
-    except msgspec.DecodeError:
-        return False
 
 
 def _after_lost_response(error: MailError) -> MailError:

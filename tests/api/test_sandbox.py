@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 
 from airflow_provider_mail.api.client import MailClient
-from airflow_provider_mail.api.contacts import UpsertContact
 from airflow_provider_mail.api.errors import MailSandboxError
 from mail_emulator import Emulator
-from tests.api.driving import Rehearsal, exchange
-from tests.api.parts import Effect, HttpResponse
+from tests.api.parts import Effect
 from tests.document.examples import EXAMPLES, snapshot
 from tests.document.fact_types import READ
 from tests.document.facts import OPERATIONS
@@ -59,36 +57,3 @@ def test_a_write_is_checked_or_not_sent(key: str, emulator: Emulator, client: Ma
         assert len(entries) > 4
         assert all(entry["body"].get("sandboxMode") for entry in entries)
     assert snapshot(emulator) == before
-
-
-@pytest.mark.parametrize(
-    "body", [b"{}", b'{"sandboxMode": false}', b'{"email": {"sandboxMode": true}}', b"[true]", b"no JSON"]
-)
-def test_a_request_that_cannot_be_marked_is_not_sent(body: bytes, emulator: Emulator, client: MailClient) -> None:
-    """A request that takes the sandbox, and encodes its body itself."""
-
-    class Encoded(UpsertContact):
-        def payload(self) -> bytes:
-            return body
-
-    with pytest.raises(MailSandboxError, match="nothing was sent") as raised:
-        client.send(Encoded(email="ada@example.com"))
-    assert (raised.value.operation, emulator.journal.count()) == (Encoded.path, 0)
-
-
-@pytest.mark.parametrize("query", [{}, {"sandboxMode": False}, {"sandboxMode": True}, {"sandboxMode": "true"}])
-def test_a_request_without_a_body_is_marked_in_its_query(query: dict[str, Any]) -> None:
-    class Encoded(UpsertContact):
-        method = "GET"
-
-        def query(self) -> dict[str, Any]:
-            return query
-
-    rehearsal = Rehearsal(lambda call: HttpResponse(200, {}, b'{"code": 200}'))
-    core = exchange(rehearsal, sandbox=True)
-    if query.get("sandboxMode"):
-        core.send(Encoded(email="ada@example.com"))
-        assert [call.params for call in rehearsal.asked] == [query]
-    else:
-        with pytest.raises(MailSandboxError, match="nothing was sent"):
-            core.send(Encoded(email="ada@example.com"))
