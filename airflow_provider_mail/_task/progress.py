@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 LOG_INTERVAL = 10.0
 """Seconds between two lines of the log."""
 
-STORE_INTERVAL, STORE_SHARE = 30.0, 20
-"""Seconds between two writes to the task state store; a slow store takes at most a twentieth of the time."""
+STORE_INTERVAL = 30.0
+"""Seconds between two writes to the task state store."""
 
 STATE_KEY = "mail_progress"
 STATE_RETENTION = timedelta(days=1)
@@ -75,7 +75,10 @@ class ProgressLog:
                 "seconds_left": None if left is None else round(left),
                 "at": datetime.now(UTC).isoformat(timespec="seconds"),
             }
-            self._write({name: value for name, value in record.items() if value is not None}, now)
+            record = {name: value for name, value in record.items() if value is not None}
+            self._written = True
+            self._attempt(lambda store: store.set(STATE_KEY, record, retention=STATE_RETENTION))
+            self._next_write = time.monotonic() + STORE_INTERVAL
         return True
 
     def close(self) -> None:
@@ -83,12 +86,6 @@ class ProgressLog:
         if self._written:
             self._written = False
             self._attempt(lambda store: store.delete(STATE_KEY))
-
-    def _write(self, record: dict[str, Any], started: float) -> None:
-        self._written = True
-        self._attempt(lambda store: store.set(STATE_KEY, record, retention=STATE_RETENTION))
-        now = time.monotonic()
-        self._next_write = now + max(STORE_INTERVAL, STORE_SHARE * (now - started))
 
     def _attempt(self, call: Callable[[StateStore], None]) -> None:
         try:

@@ -81,15 +81,8 @@ class RequestAttempt(NamedTuple):
 
 
 OnRequest: TypeAlias = Callable[[RequestAttempt], None]
-"""Called before each HTTP request; must not block."""
-
 BeforeRequest: TypeAlias = Callable[[str], None]
-"""Called with the path of the operation right before the first byte of each HTTP request. A `MailError` that it raises
-prevents the request."""
-
-
 Renew: TypeAlias = Callable[[], ClientConfig | None]
-"""Reads the settings of the connection again; ``None`` if that is not possible now."""
 
 
 class MailClient:

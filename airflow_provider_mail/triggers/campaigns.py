@@ -39,7 +39,16 @@ LAST_LOOK_SECONDS = 60.0
 """Time limit in seconds of the poll after the deadline."""
 
 
-class BaseWaitTrigger(BaseTrigger):
+class BaseMailTrigger(BaseTrigger):
+    """Keeps each argument in an attribute of the same name."""
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the class path and the arguments, by which Airflow identifies the trigger; they contain no secret."""
+        arguments = {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+        return f"{type(self).__module__}.{type(self).__qualname__}", arguments
+
+
+class BaseWaitTrigger(BaseMailTrigger):
     """Fires once: when the awaited state is reached, when it can no longer be reached, or at the deadline.
 
     The arguments are stored unencrypted in Airflow's database: they contain a connection id and no secret. They do not
@@ -83,9 +92,6 @@ class BaseWaitTrigger(BaseTrigger):
 
         :param options: arguments of every wait; see `Wait`.
         """
-
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        return path_and_arguments(self)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         # In a thread: importing the client takes long enough to block every other trigger.
@@ -143,16 +149,6 @@ class BaseWaitTrigger(BaseTrigger):
         # In a thread: when a thousand waits end together, the triggerer reads their log lines too slowly for the event
         # loop.
         await asyncio.to_thread(self.log.info, "%s", text)
-
-
-def path_and_arguments(trigger: BaseTrigger) -> tuple[str, dict[str, Any]]:
-    """Return the class path of a trigger and its arguments, by which Airflow identifies it.
-
-    :param trigger: a trigger that keeps each argument in an attribute of the same name.
-    """
-    trigger_type = type(trigger)
-    arguments = {name: getattr(trigger, name) for name in inspect.signature(trigger_type).parameters}
-    return f"{trigger_type.__module__}.{trigger_type.__qualname__}", arguments
 
 
 FINAL = ("complete", "failed")
@@ -214,7 +210,7 @@ class MailCampaignTrigger(BaseWaitTrigger):
         self.log.info("campaign %r %s", self.mail_name, outcome)
 
 
-class MailCampaignEventTrigger(BaseEventTrigger):
+class MailCampaignEventTrigger(BaseMailTrigger, BaseEventTrigger):
     """Fire when campaigns reach a final ``mailStatus``: complete (2) or failed (4).
 
     For ``AssetWatcher``: each event becomes an event of the asset. Its ``extra["payload"]`` is plain JSON with
@@ -278,10 +274,6 @@ class MailCampaignEventTrigger(BaseEventTrigger):
         self.lookback = float(seconds)
         self.poke_interval = float(poke_interval)
         self.label = label
-
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class path and the arguments, by which Airflow identifies the trigger; they contain no secret."""
-        return path_and_arguments(self)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Poll endlessly; yield an event for each poll that finds newly completed campaigns."""
