@@ -7,7 +7,7 @@ import pickle
 import tempfile
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -157,33 +157,24 @@ def storage_path(path: str | ObjectStoragePath, conn_id: str | None, argument: s
     return resolved
 
 
-@contextmanager
-def written_whole(path: ObjectStoragePath) -> Iterator[str]:
-    """Return the path to write a file to that readers see only when it is complete; it is removed after an error.
+def put(path: ObjectStoragePath, content: bytes) -> None:
+    """Write a file, or replace it atomically: a concurrent reader sees the old or the new one.
 
-    In a file system, it is a name in the same folder that begins with a dot, and the file is then renamed.
+    In a file system, it first has a name in the same folder that begins with a dot; after an error it is removed.
     """
-    fs, target = path.fs, path.path
-    if path.protocol not in OBJECT_STORES:
-        fs.makedirs(path.parent.path, exist_ok=True)
-        target = (path.parent / f".{path.name}.{uuid.uuid4().hex}.tmp").path
+    fs = path.fs
+    if path.protocol in OBJECT_STORES:
+        fs.pipe_file(path.path, content)
+        return
+    fs.makedirs(path.parent.path, exist_ok=True)
+    target = (path.parent / f".{path.name}.{uuid.uuid4().hex}.tmp").path
     try:
-        yield target
-        if target != path.path:
-            fs.mv(target, path.path)
+        fs.pipe_file(target, content)
+        fs.mv(target, path.path)
     except BaseException:
         with suppress(Exception):
             fs.rm_file(target)
         raise
-
-
-def put(path: ObjectStoragePath, content: bytes) -> None:
-    """Write a file, or replace it atomically: a concurrent reader sees the old or the new one."""
-    if path.protocol in OBJECT_STORES:
-        path.fs.pipe_file(path.path, content)
-        return
-    with written_whole(path) as target:
-        path.fs.pipe_file(target, content)
 
 
 def remove(path: ObjectStoragePath) -> bool:
