@@ -12,8 +12,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import timedelta
 from typing import Any, ClassVar, TypeAlias
 
 from airflow_provider_mail._config import configured_inbox
@@ -54,6 +53,10 @@ STATE_FIELDS = ("mail_name", "mail_status", "send_by_date_time", "guid", "team_n
 
 CampaignKey: TypeAlias = tuple[str | None, str | None]
 """The name of a campaign, or its ``guid``."""
+
+CampaignSubscription: TypeAlias = WaitSubscription[CampaignWait]
+SenderSubscription: TypeAlias = WaitSubscription[SenderWait]
+StatsSubscription: TypeAlias = WaitSubscription[StatsStabilityTracker]
 
 Report: TypeAlias = Callable[[S, object], None]
 """Reports the result of a poll to one subscription."""
@@ -126,18 +129,8 @@ class MailPoller(SharedPoller[S]):
             await client.close()
 
 
-@dataclass(eq=False, kw_only=True, slots=True)
-class CampaignSubscription(WaitSubscription[CampaignWait]):
-    """The subscription of a trigger that waits for a campaign.
-
-    :param guid: its unique identifier, if it is known; else the name identifies it.
-    """
-
-    guid: str | None
-
-    @property
-    def key(self) -> CampaignKey:
-        return (None, self.guid.casefold()) if self.guid else (self.wait.mail_name, None)
+def _key(wait: CampaignWait) -> CampaignKey:
+    return (None, wait.guid.casefold()) if wait.guid else (wait.mail_name, None)
 
 
 class CampaignPoller(MailPoller[CampaignSubscription]):
@@ -155,9 +148,9 @@ class CampaignPoller(MailPoller[CampaignSubscription]):
     ) -> None:
         waiting: dict[CampaignKey, list[CampaignSubscription]] = {}
         for subscription in due:
-            waiting.setdefault(subscription.key, []).append(subscription)
+            waiting.setdefault(_key(subscription.wait), []).append(subscription)
         list_drafts = len(self._drafts & waiting.keys()) >= LIST_FROM
-        self._drafts &= {subscription.key for subscription in self._subscriptions}
+        self._drafts &= {_key(subscription.wait) for subscription in self._subscriptions}
 
         def handle(key: CampaignKey, result: PollResult) -> None:
             if result is None or isinstance(result, MailError) or result.mail_status != MailStatus.DRAFT:
@@ -203,24 +196,13 @@ class CampaignPoller(MailPoller[CampaignSubscription]):
         handle: Callable[[CampaignKey, PollResult], None],
     ) -> None:
         for subscription in wanted:
-            search = client.run(find_campaign, subscription.wait.mail_name, subscription.guid)
-            handle(subscription.key, await result_or_error(search))
+            search = client.run(find_campaign, subscription.wait.mail_name, subscription.wait.guid)
+            handle(_key(subscription.wait), await result_or_error(search))
 
 
 def campaign_states(statuses: list[MailStatus]) -> GetCampaigns:
     """Return the request for campaigns in some states, a hundred per page, with only the fields that polls need."""
     return compact_records(GetCampaigns(mail_status=statuses, page_size=100), STATE_FIELDS)
-
-
-@dataclass(eq=False, kw_only=True, slots=True)
-class SenderSubscription(WaitSubscription[SenderWait]):
-    """The subscription of a trigger that waits for a sender.
-
-    :param selector: the DKIM selector, to have the service check the sender at each poll; ``None`` to read the result
-        of its last check.
-    """
-
-    selector: str | None
 
 
 class SenderPoller(MailPoller[SenderSubscription]):
@@ -230,19 +212,13 @@ class SenderPoller(MailPoller[SenderSubscription]):
         self, client: AsyncMailClient, due: Collection[SenderSubscription], report: Report[SenderSubscription]
     ) -> None:
         for subscription in due:
-            if subscription.selector is not None:
-                checks = client.run(verify_sender, subscription.wait.sender_email, subscription.selector)
+            if subscription.wait.selector is not None:
+                checks = client.run(verify_sender, subscription.wait.sender_email, subscription.wait.selector)
                 report(subscription, await result_or_error(checks))
-        if unchecked := [subscription for subscription in due if subscription.selector is None]:
+        if unchecked := [subscription for subscription in due if subscription.wait.selector is None]:
             senders = await client.send(GetSenders())
             for subscription in unchecked:
                 report(subscription, checks_of(sender_in(senders, subscription.wait.sender_email)))
-
-
-@dataclass(eq=False, kw_only=True, slots=True)
-class StatsSubscription(WaitSubscription[StatsStabilityTracker]):
-    start_day: date
-    end_day: date | None
 
 
 class StatsPoller(MailPoller[StatsSubscription]):
@@ -252,7 +228,7 @@ class StatsPoller(MailPoller[StatsSubscription]):
         self, client: AsyncMailClient, due: Collection[StatsSubscription], report: Report[StatsSubscription]
     ) -> None:
         at = time.time() + self._offset
-        days = {each: each.wait.days(each.start_day, each.end_day, at) for each in due}
+        days = {each: each.wait.days(*each.wait.window, at) for each in due}
         for start_day, end_day in merge_windows(days.values()):
             within = [each for each in due if start_day <= days[each][0] <= end_day]
             names = {each.wait.mail_name for each in within}

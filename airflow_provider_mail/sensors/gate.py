@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, Unpack
 
 from airflow_provider_mail._task.checks import argument_error
@@ -145,7 +145,6 @@ class MailStatsGateSensor(MailStatsSettledSensor):
     ) -> None:
         # The counts are read once: nothing but the age ends the wait.
         super(MailStatsSettledSensor, self).__init__(poke_interval=poke_interval, timeout=timeout, **kwargs)
-        self._days: tuple[date, date | None] = (date.min, None)
         self.set_arguments(**locals())
 
     @classmethod

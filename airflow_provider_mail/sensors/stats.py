@@ -97,7 +97,6 @@ class MailStatsSettledSensor(BaseWaitSensor):
     ) -> None:
         super().__init__(poke_interval=poke_interval, timeout=timeout, **kwargs)
         self.set_arguments(**locals())
-        self._days: tuple[date, date | None] = (date.min, None)
 
     def set_arguments(self, /, **arguments: Any) -> None:
         super().set_arguments(**arguments)
@@ -119,8 +118,9 @@ class MailStatsSettledSensor(BaseWaitSensor):
         from airflow_provider_mail.api.flows.statistics import find_stats
 
         start_day, end_day = window(context, self.start_day, self.end_day or date.max, self.lookback_days)
-        self._days = start_day, end_day if self.end_day else None
-        return self.ask(find_stats, self.mail_name, self._wait.days(*self._days, time.time() + self.clock_offset))
+        self._wait.window = start_day, end_day if self.end_day else None
+        days = self._wait.days(*self._wait.window, time.time() + self.clock_offset)
+        return self.ask(find_stats, self.mail_name, days)
 
     def absent_decision(self) -> PollDecision | None:
         decision = super().absent_decision()
@@ -174,7 +174,7 @@ class MailStatsSettledSensor(BaseWaitSensor):
     def trigger(self, **options: Any) -> MailStatsSettledTrigger:
         from airflow_provider_mail.triggers.stats import MailStatsSettledTrigger
 
-        start_day, end_day = self._days
+        start_day, end_day = self._wait.window
         return MailStatsSettledTrigger(
             mail_conn_id=self.mail_conn_id,
             mail_name=self.mail_name,

@@ -195,9 +195,9 @@ class MailCampaignTrigger(BaseWaitTrigger):
     def subscription(self, **options: Any) -> tuple[type[SharedPoller[Any]], WaitSubscription[Any]]:
         from airflow_provider_mail._polling.pollers import CampaignPoller, CampaignSubscription
 
-        wait = CampaignWait(self.mail_name, seen=self.seen, scheduled=self.not_before > 0, **options)
+        wait = CampaignWait(self.mail_name, self.guid, seen=self.seen, scheduled=self.not_before > 0, **options)
         pause = min(max(self.not_before - time.time(), 0.0), MAX_SCHEDULED_PAUSE)
-        return CampaignPoller, CampaignSubscription(wait=wait, guid=self.guid, due=time.monotonic() + pause)
+        return CampaignPoller, CampaignSubscription(wait=wait, due=time.monotonic() + pause)
 
     async def on_kill(self) -> None:
         """Cancel the campaign if the task was ended; Airflow also calls this method when it was not."""

@@ -42,5 +42,4 @@ class MailSenderTrigger(BaseWaitTrigger):
     def subscription(self, **options: Any) -> tuple[type[SharedPoller[Any]], WaitSubscription[Any]]:
         from airflow_provider_mail._polling.pollers import SenderPoller, SenderSubscription
 
-        wait = SenderWait(self.sender_email, **options)
-        return SenderPoller, SenderSubscription(wait=wait, selector=self.selector)
+        return SenderPoller, SenderSubscription(wait=SenderWait(self.sender_email, self.selector, **options))

@@ -62,9 +62,7 @@ class MailStatsSettledTrigger(BaseWaitTrigger):
             state=self.state,
             **options,
         )
-        return StatsPoller, StatsSubscription(
-            wait=tracker,
-            start_day=date.fromisoformat(self.start_day),
-            end_day=date.fromisoformat(self.end_day) if self.end_day else None,
-            due=time.monotonic() + min(max(tracker.not_before - time.time(), 0.0), MAX_STATS_PAUSE),
-        )
+        end_day = date.fromisoformat(self.end_day) if self.end_day else None
+        tracker.window = date.fromisoformat(self.start_day), end_day
+        pause = min(max(tracker.not_before - time.time(), 0.0), MAX_STATS_PAUSE)
+        return StatsPoller, StatsSubscription(wait=tracker, due=time.monotonic() + pause)

@@ -278,14 +278,24 @@ PollResult: TypeAlias = "Campaign | MailError | None"
 class CampaignWait(Wait):
     """Decides after each poll whether a campaign was sent, failed, or is still awaited.
 
+    :param guid: its unique identifier, if it is known; else the name identifies it.
     :param seen: whether the campaign existed before; ``None`` when that is unknown.
     :param scheduled: whether the campaign is known to have been scheduled. Otherwise a campaign that shows as sending
         counts as being sent, regardless of its send time.
     """
 
-    def __init__(self, mail_name: str, *, seen: bool | None = False, scheduled: bool = False, **options: Any) -> None:
+    def __init__(
+        self,
+        mail_name: str,
+        guid: str | None = None,
+        *,
+        seen: bool | None = False,
+        scheduled: bool = False,
+        **options: Any,
+    ) -> None:
         super().__init__(mail_name, **options)
         self.mail_name = mail_name
+        self.guid = guid
         self.seen: bool | None = self._earlier.get("seen", seen)
         self.scheduled = scheduled or bool(self._earlier.get("scheduled"))
         self._drafts = Streak(self._earlier.get("drafts"))
@@ -347,11 +357,16 @@ class CampaignWait(Wait):
 
 
 class SenderWait(Wait):
-    """Decides after each poll whether all four checks of a sender are good."""
+    """Decides after each poll whether all four checks of a sender are good.
 
-    def __init__(self, sender_email: str, **options: Any) -> None:
+    :param selector: the DKIM selector, to have the service check the sender at each poll; ``None`` to read the result
+        of its last check.
+    """
+
+    def __init__(self, sender_email: str, selector: str | None = None, **options: Any) -> None:
         super().__init__(sender_email, **options)
         self.sender_email = sender_email
+        self.selector = selector
         self.thing = f"sender {sender_email!r}"
 
     def _decide(self, result: Checks, at: float, offset: float) -> PollDecision:
@@ -385,6 +400,8 @@ class StatsStabilityTracker(Wait):
     ) -> None:
         super().__init__([mail_name, min_interval], **options)
         self.mail_name = mail_name
+        self.window: tuple[date, date | None] = (date.min, None)
+        """The first and the last day on which the campaign may have been sent; ``None`` for the day of the poll."""
         self._stable_checks = stable_checks
         self._min_interval = min_interval
         self._max_age = max_age
