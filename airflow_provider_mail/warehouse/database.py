@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from copy import copy
 from importlib import import_module
@@ -404,8 +404,7 @@ class StoredTable:
         return f"CAST({self.column(name)} AS {self._dialect.text_cast})"
 
     def parameter(self, name: str, value: Any) -> Any:
-        convert = self._dialect.parameters.get(self._table[name].type.name)
-        return convert(value) if convert else value
+        return self._dialect._parameter(self._table[name], value)
 
     def existing_columns(self, connection: Any = None) -> frozenset[str]:
         """Return the names of the table's columns; none when it does not exist."""
@@ -425,7 +424,9 @@ class StoredTable:
 
         :param by: name of the column, which is different in each row.
         """
-        with stream_rows(self._hook, self._dialect.select_page(columns, by), [after], size) as (_, batches):
+        order, names = self.column(by), self._dialect._columns_list(columns)
+        sql = f"SELECT {names} FROM {self.spelled} WHERE {order} > {self._hook.placeholder} ORDER BY {order}"
+        with stream_rows(self._hook, sql, [after], size) as (_, batches):
             rows = next(batches, [])
         times = [self._table[name].type.name == "timestamp" for name in columns]
         return [
@@ -445,7 +446,9 @@ class StoredTable:
 
         :param where: by column, a value, ``None``, `Between` or `OneOf`.
         """
-        with stream_rows(self._hook, *self._dialect.select_where(columns, where)) as (_, batches):
+        condition, values = self._dialect._condition(where)
+        sql = f"SELECT {self._dialect._columns_list(columns)} FROM {self.spelled} WHERE {condition}"
+        with stream_rows(self._hook, sql, values) as (_, batches):
             for batch in batches:
                 yield from batch
 
@@ -507,10 +510,21 @@ class StoredTable:
         """Return the seconds since 1970 by the database's clock, in a :meth:`transaction`."""
         return int(float(execute(f"SELECT {self._dialect.unix_time}", reads=True)[0][0]))
 
-    def delete(self, conditions: Iterable[Mapping[str, Any]]) -> int:
+    def delete(self, conditions: Sequence[Where]) -> int:
         """Delete the rows that fulfil one of the conditions; return their number."""
-        return run_with_connection(self._dialect, lambda connection: self._dialect.delete(connection, conditions))
 
-    def update(self, where: Mapping[str, Any], values: Mapping[str, Any]) -> int:
+        def work(execute: Callable[..., int]) -> int:
+            spelled = map(self._dialect._condition, conditions)
+            return sum(
+                execute(f"DELETE FROM {self.spelled} WHERE {condition}", values) for condition, values in spelled
+            )
+
+        return self.transaction(work)
+
+    def update(self, where: Where, values: Mapping[str, Any]) -> int:
         """Change the rows that fulfil a condition; return their number."""
-        return run_with_connection(self._dialect, lambda connection: self._dialect.update(connection, where, values))
+        assignments = ", ".join(f"{self.column(name)} = {self._hook.placeholder}" for name in values)
+        condition, parameters = self._dialect._condition(where)
+        statement = f"UPDATE {self.spelled} SET {assignments} WHERE {condition}"
+        given = [self.parameter(name, value) for name, value in values.items()]
+        return self.transaction(lambda execute: int(execute(statement, [*given, *parameters])))

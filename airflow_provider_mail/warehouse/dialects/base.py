@@ -156,24 +156,6 @@ class Dialect(Reader, ABC):
         """Return the month in UTC of a timestamp, as a number such as 202603, or what begins as 2026-03 as text."""
         return f"100 * EXTRACT(YEAR FROM {column}) + EXTRACT(MONTH FROM {column})"
 
-    def delete(self, connection: Any, conditions: Iterable[Where]) -> int:
-        return self._change(connection, [(f"DELETE FROM {self.target}", [], where) for where in conditions])
-
-    def update(self, connection: Any, where: Where, values: Mapping[str, Any]) -> int:
-        assignments = ", ".join(f"{self._column(name)} = {self.hook.placeholder}" for name in values)
-        parameters = [self._parameter(self.table[name], value) for name, value in values.items()]
-        return self._change(connection, [(f"UPDATE {self.target} SET {assignments}", parameters, where)])
-
-    def _change(self, connection: Any, statements: Sequence[tuple[str, list[Any], Where]]) -> int:
-        def work(execute: Callable[..., int]) -> int:
-            count = 0
-            for statement, parameters, where in statements:
-                condition, values = self._condition(where)
-                count += execute(f"{statement} WHERE {condition}", [*parameters, *values])
-            return count
-
-        return self.transact(connection, work)
-
     def transact(self, connection: Any, work: Callable[[Callable[..., Any]], T]) -> T:
         def attempt() -> T:
             self._begin(connection)
@@ -209,16 +191,6 @@ class Dialect(Reader, ABC):
     @abstractmethod
     def _resolved_name(self, cursor: Any) -> TableName:
         """The table's name with its schema, as the database spells them; those it would get if it does not exist."""
-
-    def select_page(self, columns: Iterable[str], by: str) -> str:
-        """Return the statement that selects the rows after a value, which is its parameter, ordered by that column."""
-        order = self._column(by)
-        names = self._columns_list(columns)
-        return f"SELECT {names} FROM {self.target} WHERE {order} > {self.hook.placeholder} ORDER BY {order}"
-
-    def select_where(self, columns: Iterable[str], where: Where) -> Condition:
-        condition, values = self._condition(where)
-        return f"SELECT {self._columns_list(columns)} FROM {self.target} WHERE {condition}", values
 
     @abstractmethod
     def _begin(self, connection: Any) -> None:
