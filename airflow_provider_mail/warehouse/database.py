@@ -253,7 +253,7 @@ def load(hook: DbApiHook, request: LoadRequest) -> LoadResult:
     The table is created when missing and gets the declared columns that it lacks; no column is ever narrowed or
     dropped. Of several rows with the same key the last one is loaded, or the first one into a table whose rows are
     never updated. A row never replaces one that was observed later.
-    When anything fails, the table is unchanged. Memory does not grow with the number of rows, except in Postgres for
+    When anything fails, the table is unchanged. Memory does not grow with the number of rows, except by the keys of
     tables whose rows are never updated.
 
     :raises UnconfirmedError: when ``request.removal`` does not allow that many rows to be removed.

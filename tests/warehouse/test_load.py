@@ -314,7 +314,7 @@ def test_a_row_that_another_program_inserts_meanwhile_stays(
     copy, others = getattr(*COPY), iter(["INSERT INTO things VALUES ('me', 'a', 'k', 'other')"])
 
     def copy_later(cursor: Any, statement: str, blocks: Any) -> None:
-        if statement.startswith('COPY "public"."things"'):
+        if statement.startswith("COPY airflow_provider_mail_stage"):
             postgres.execute(*others)
         copy(cursor, statement, blocks)
 

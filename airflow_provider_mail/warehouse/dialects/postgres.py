@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import fields
-from itertools import count, repeat
-from operator import itemgetter
+from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
 from airflow_provider_mail.version_compat import use_connection
-from airflow_provider_mail.warehouse.dialects.base import STAGE, Comparison
+from airflow_provider_mail.warehouse.dialects.base import Comparison
 from airflow_provider_mail.warehouse.dialects.inbox import InboxSql, qualified
 from airflow_provider_mail.warehouse.dialects.postgres_driver import (
     READER,
@@ -29,8 +28,7 @@ from airflow_provider_mail.warehouse.dialects.postgres_driver import (
 )
 from airflow_provider_mail.warehouse.dialects.staged import Counts, Staged
 from airflow_provider_mail.warehouse.errors import sqlstate
-from airflow_provider_mail.warehouse.request import LoadRequest, LoadResult
-from airflow_provider_mail.warehouse.rows import Convert, Encoder, aware, batched, each, json_texts
+from airflow_provider_mail.warehouse.rows import Convert, Encoder, aware, each, json_texts
 from airflow_provider_mail.warehouse.table import Column, TableName
 from airflow_provider_mail.warehouse.time_limit import current_reading
 
@@ -70,12 +68,6 @@ def _timestamps(values: Sequence[datetime.datetime]) -> Sequence[str]:
     if {value.tzinfo for value in values} == _UTC:  # as are all times that this package makes
         return _decode_texts(_encode(values))
     return [*map(str, map(aware, values))]
-
-
-def _array(values: Sequence[Any]) -> list[Any] | str:
-    """An array as a parameter: as a text, unless it has to be escaped, since psycopg spells value by value."""
-    text = _encode(values).decode()
-    return [*values] if "\\" in text else f"{{{text[1:-1]}}}"
 
 
 _CONVERTERS: Mapping[str, Convert] = {
@@ -159,10 +151,6 @@ class Postgres(Staged):
         "timestamp": ("timestamp with time zone",),
         "json": ("jsonb",),
     }
-
-    def __init__(self, hook: DbApiHook, request: LoadRequest, stage: str = STAGE) -> None:
-        super().__init__(hook, request, stage)
-        self._lines: dict[tuple[Any, ...], tuple[str, Any]] = {}
 
     @classmethod
     def limit_connecting(cls, hook: DbApiHook, seconds: int, response_seconds: float | None) -> None:
@@ -277,39 +265,13 @@ class Postgres(Staged):
         # Under a stricter level, the default of some databases, concurrent loads would fail instead of queueing.
         cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
 
-    def load(self, connection: Any) -> LoadResult:
-        try:
-            return super().load(connection)
-        finally:
-            self._lines.clear()  # a load has reference cycles, which would keep them until a collection
-
-    def _conflicts(self, error: BaseException) -> bool:
-        # Another program may have inserted the row after the check for it.
-        return super()._conflicts(error) or (self.table.insert_only and sqlstate(error) == _UNIQUE_VIOLATION)
-
     def _create_stage(self, cursor: Any) -> None:
-        if not self.table.insert_only:
-            columns = self._staged_columns()
-            cursor.execute(f"CREATE TEMP TABLE {self.stage_name} (stage_row bigint, {columns}) ON COMMIT DROP")
-            self._stage_numbers = count(1)
+        columns = self._staged_columns()
+        cursor.execute(f"CREATE TEMP TABLE {self.stage_name} (stage_row bigint, {columns}) ON COMMIT DROP")
+        self._stage_numbers = count(1)
 
     def _stage(self, cursor: Any) -> None:
-        if self.table.insert_only:
-            self._keep_lines()
-        else:
-            copy_blocks(cursor, f"COPY {self.stage_name} FROM STDIN", self._blocks())
-
-    def _keep_lines(self) -> None:
-        """Keep the first row of each key in memory, since the first row stays: such loads are small."""
-        key = [self.table.names.index(name) for name in self.table.key]
-        counted_by = self.table.names.index(self.table.counted_by) if self.table.counted_by else None
-        keys: list[tuple[Any, ...]] = []
-        lines: list[tuple[str, Any]] = []
-        for rows, columns in self.request.source.rows_and_columns(self._encoder):
-            keys += zip(*(map(itemgetter(column), rows) for column in key), strict=True)
-            counted = repeat(None, len(rows)) if counted_by is None else map(itemgetter(counted_by), rows)
-            lines += zip(map("\t".join, zip(*columns, strict=True)), counted, strict=True)
-        self._lines = dict(zip(reversed(keys), reversed(lines), strict=True))
+        copy_blocks(cursor, f"COPY {self.stage_name} FROM STDIN", self._blocks())
 
     def _open_merge(self, cursor: Any) -> None:
         # One transaction from the first row on: behind a pooler (PgBouncer) the next transaction may run in another
@@ -338,7 +300,8 @@ class Postgres(Staged):
     @property
     def _staged(self) -> str:
         names, key = self._columns_list(self.table.names), self._sortable("")
-        return f"(SELECT DISTINCT ON ({key}) {names} FROM {self.stage_name} ORDER BY {key}, stage_row DESC)"
+        order = "ASC" if self.table.insert_only else "DESC"  # the first row of a key stays, or the last one counts
+        return f"(SELECT DISTINCT ON ({key}) {names} FROM {self.stage_name} ORDER BY {key}, stage_row {order})"
 
     def _ordered(self, alias: str = "s.") -> str:
         return f"ORDER BY {self._sortable(alias)}"
@@ -349,35 +312,15 @@ class Postgres(Staged):
         return ", ".join(f"{alias}{name}{collated.get(name, '')}" for name in self.table.key)
 
     def _insert_new(self, cursor: Any) -> tuple[dict[Any, int], set[tuple[Any, ...]]]:
-        lines = sorted(self._lines.items())
-        existing = self._existing(cursor, [key for key, _ in lines]) if lines else set()
-        new = [line for key, line in lines if key not in existing]
-        if new:
-            end = f"{self._load_line()}\n"
-            blocks = ("".join([f"{line}{end}" for line, _ in block]) for block in batched(new, _BLOCK_LINES))
-            columns = self._columns_list(self.table.stored_names)
-            copy_blocks(cursor, f"COPY {self.target} ({columns}) FROM STDIN", blocks)
-        return Counter(map(itemgetter(1), new)), existing
-
-    def _existing(self, cursor: Any, keys: Sequence[tuple[Any, ...]]) -> set[tuple[Any, ...]]:
-        # Without statistics on the parameters, Postgres might read the whole table instead of its index.
-        cursor.execute("SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off")
-        arrays = ", ".join(f"%s::{self._column_type(self.table[name])}[]" for name in self.table.key)
-        numbered = f"unnest({arrays}) WITH ORDINALITY AS s ({self._columns_list(self.table.key)}, number)"
-        cursor.execute(
-            f"SELECT s.number FROM {numbered} JOIN {self.target} AS t ON {self._same_key()}",
-            [*map(_array, zip(*keys, strict=True))],
-        )
-        return {keys[number - 1] for (number,) in cursor.fetchall()}
-
-    def _load_line(self) -> str:
-        """The values of ``load_columns`` as the rest of a line in the text format of COPY."""
-        line = ""
-        for column, value in zip(self.table.load_columns, self._load_values(), strict=True):
-            # Converters take many values of a column; here it is one.
-            (text,) = (_NULL,) if value is None else _CONVERTERS[column.type.name]([value])
-            line += f"\t{text}"
-        return line
+        # By the index, row by row: rows that were just staged have no statistics, by which a join would be planned.
+        key, counted = self._columns_list(self.table.key), self._counted_by()
+        cursor.execute(f"{self._upsert(f'{self._staged} AS s')} RETURNING {counted}, {key}", self._load_values())
+        inserted_by, inserted = Counter[Any](), set[tuple[Any, ...]]()
+        for value, *own in cursor.fetchall():
+            inserted_by[value] += 1
+            inserted.add(tuple(own))
+        cursor.execute(f"SELECT {key} FROM {self._staged} AS s")
+        return inserted_by, set(cursor.fetchall()) - inserted
 
     def _write(self, cursor: Any) -> Counts:
         cursor.execute(f"SELECT EXISTS (SELECT FROM {self.target})")
