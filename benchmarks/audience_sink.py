@@ -18,6 +18,7 @@ from typing import Any
 from benchmarks.support import content_length
 
 ADDRESS = re.compile(rb'"([^"@]+@[^"]+)"')
+MADE = "2025-01-01T00:00:00Z"
 LIST_NAME = re.compile(rb'"listName":"([^"]*)"')
 
 
@@ -43,7 +44,13 @@ class Lists:
         if operation == "lists/get":
             names = [name for name in self.members if fields.get("search", "") in name]
             lists = [
-                {"Id": self._id(name), "ListName": name, "ListType": 1, "ModifyDate": self._date(name)}
+                {
+                    "Id": self._id(name),
+                    "ListName": name,
+                    "ListType": 1,
+                    "CreateDate": MADE,
+                    "ModifyDate": self._date(name),
+                }
                 for name in names
             ]
             return {"lists": lists, "totalRecords": len(lists)}
