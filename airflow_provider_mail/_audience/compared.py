@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -25,6 +25,7 @@ from airflow_provider_mail._audience.removal import Removal, deletes_contacts
 from airflow_provider_mail._audience.rows import ACCEPTED, LEFT_OUT, REJECTED, TO_SEND, People, Rows
 from airflow_provider_mail._audience.state import (
     EXCLUDED,
+    GONE,
     IN_DOUBT,
     MAX_RUNS,
     AudienceState,
@@ -490,11 +491,9 @@ class ComparedAudience(Audience):
             state.ledger.complete = False
             joining = comparison.changes() if deletes_contacts(self.task) and not self._reason else ()
             # Their contacts are deleted, too, if this process ends and the source does not return them again.
-            new = (
-                (each.bucket, [*compress(each.keys, (before is None for before in each.befores))]) for each in joining
-            )
+            new = ((each.bucket, [*compress(each.keys, map(GONE.__eq__, each.befores))]) for each in joining)
             state.write(
-                Changes(bucket, keys, [None] * len(keys), [IN_DOUBT] * len(keys)) for bucket, keys in new if keys
+                Changes(bucket, keys, [GONE] * len(keys), [IN_DOUBT] * len(keys)) for bucket, keys in new if keys
             )
         removal = Removal(self, state, people, comparison, excludes=self._exact and not self._reason)
         try:
@@ -567,7 +566,7 @@ class ComparedAudience(Audience):
         """Yield the new values of people; of all, if everybody was sent."""
         marks = self._people.marks
         # They are in the state since before they were sent.
-        joined = IN_DOUBT if deletes_contacts(self.task) and not self._reason else None
+        joined = IN_DOUBT if deletes_contacts(self.task) and not self._reason else GONE
         all_accepted = removal.is_done and REJECTED not in marks
         for each in self._comparison.changes():
             keys: list[bytes] = each.keys
@@ -575,7 +574,9 @@ class ComparedAudience(Audience):
             if not all_accepted:
                 of_rows = map(marks.__getitem__, each.numbers)
                 values = map(removal.value_of, keys, each.befores, each.digests, of_rows)
-            befores = [joined if before is None else before for before in each.befores] if joined else each.befores
+            befores: Sequence[int] = each.befores
+            if joined != GONE:
+                befores = [joined if before == GONE else before for before in befores]
             columns: list[list[Any]] = [
                 [*keys, *each.left],
                 [*befores, *each.left_values],

@@ -79,13 +79,13 @@ class Removal:
             return IN_DOUBT if key in self._deleted or (self._deletes and not self._excludes) else None
         return GONE if not self._excludes or key in self._deleted else EXCLUDED - self._target
 
-    def value_of(self, key: bytes, before: int | None, digest: int, mark: int) -> int | None:
+    def value_of(self, key: bytes, before: int, digest: int, mark: int) -> int | None:
         """Return the value in the state of a person whose row was to be sent; ``None`` for the one before."""
-        if self._excludes and before is not None and before <= EXCLUDED:
+        if self._excludes and before <= EXCLUDED:
             # Until the exclusion list was made anew, the person is on it.
             return digest if self.is_done and mark == ACCEPTED else None
         if mark == REJECTED:
-            if before is None and self._deletes:
+            if before == GONE and self._deletes:
                 return GONE
             return self.value_of_left(key) if key in self._rejected else None
         return digest if mark == ACCEPTED else IN_DOUBT
@@ -120,7 +120,7 @@ class Removal:
             key: EXCLUDED - before
             for each in (self._comparison.changes() if counts[RETURNED] else ())
             for key, before, number in zip(each.keys, each.befores, each.numbers, strict=True)
-            if before is not None and before <= EXCLUDED and marks[number] == ACCEPTED
+            if before <= EXCLUDED and marks[number] == ACCEPTED
         }
         anew = {number for number, size in enumerate(sizes) if size and not names[number]} | {*returned.values()}
         for number in anew:

@@ -112,6 +112,11 @@ class Identity:
             return None
 
 
+def split(lines: bytes) -> list[bytes]:
+    """Return people, of which there is a line each."""
+    return lines.split(b"\n") if lines else []
+
+
 def bucket_of(key: bytes) -> int:
     # The upper half of Adler-32 spreads addresses as evenly as CRC-32, in half of the time.
     return (zlib.adler32(key) >> 16) % BUCKETS
@@ -201,8 +206,13 @@ class People:
                 spool.add((b"\n".join(keys), digests, numbers))
         self._added, self._waiting = _no_parts(), 0
 
-    def bucket(self, bucket: int) -> tuple[Sequence[bytes], Sequence[int], Sequence[int]]:
-        """Return the people of a bucket, with digests and numbers of their rows; earlier rows need not be sent."""
+    def bucket(self, bucket: int, known: bytes = b"") -> tuple[bytes, array[int], array[int]]:
+        """Return the people of a bucket, a line each, with digests and numbers of their rows.
+
+        Earlier rows of a person need not be sent.
+
+        :param known: different people: if they are these, nobody has an earlier row.
+        """
         if self._waiting:
             self._flush()
         parts = list(self._buckets[bucket])
@@ -210,20 +220,20 @@ class People:
         for part in parts:
             digests += part[1]
             numbers += part[2]
-        keys = b"\n".join(part[0] for part in parts).split(b"\n") if parts else []
-        if len(set(keys)) < len(keys):
+        lines = b"\n".join(part[0] for part in parts)
+        if lines != known and len(set(keys := lines.split(b"\n"))) < len(keys):
             last = dict(zip(keys, itertools.count(), strict=False))
             for number in set(numbers).difference(map(numbers.__getitem__, last.values())):
                 self.marks[number] = LEFT_OUT
-            keys = list(last)
+            lines = b"\n".join(last)
             digests, numbers = (array("I", map(each.__getitem__, last.values())) for each in (digests, numbers))
-        return keys, digests, numbers
+        return lines, digests, numbers
 
     def people(self) -> Iterator[tuple[bytes, int]]:
         """Yield each person, and the number of the row."""
         for bucket in range(BUCKETS):
-            keys, _, numbers = self.bucket(bucket)
-            yield from zip(keys, numbers, strict=True)
+            lines, _, numbers = self.bucket(bucket)
+            yield from zip(split(lines), numbers, strict=True)
 
     def send_only(self, rows: Iterable[Sequence[int]]) -> None:
         """Let only some rows be sent, by their numbers."""

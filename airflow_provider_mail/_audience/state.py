@@ -17,12 +17,12 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from itertools import repeat
+from itertools import compress, repeat
 from secrets import token_hex
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from airflow_provider_mail._audience.rows import BUCKETS
+from airflow_provider_mail._audience.rows import BUCKETS, split
 from airflow_provider_mail._audience.sealing import AudienceKey
 from airflow_provider_mail._audience.store import Header, StateChangedError, StateStore, StoredPart
 from airflow_provider_mail._task.storage import Spool
@@ -52,9 +52,9 @@ MAX_RUNS = 100
 """Runs of which the ledger has the time and the id."""
 
 
-def is_member(value: int | None) -> bool:
+def is_member(value: int) -> bool:
     """Return whether a person is in the audience, or may be."""
-    return value is not None and value >= IN_DOUBT
+    return value >= IN_DOUBT
 
 
 @dataclass
@@ -91,16 +91,15 @@ class Ledger:
     recent: list[int] = field(default_factory=list)
     seen: dict[str, tuple[str, int]] = field(default_factory=dict)
 
-    def count(self, values: Sequence[int | None], by: int) -> None:
+    def count(self, values: Sequence[int], by: int) -> None:
         """Count people with these values, or no longer."""
         # The usual case in a tenth of the time: all are digests.
-        are_sure = values and None not in values and min(values) >= 0  # type: ignore[type-var,operator]
-        others = [] if are_sure else [value for value in values if value is None or value < 0]
+        others = [] if min(values, default=0) >= 0 else [value for value in values if value < 0]
         self.sure += by * (len(values) - len(others))
         for value, count in Counter(others).items():
             if value == IN_DOUBT:
                 self.in_doubt += by * count
-            elif value is not None and value <= EXCLUDED:
+            elif value <= EXCLUDED:
                 self.excluded_on[EXCLUDED - value] += by * count
 
     @property
@@ -123,6 +122,10 @@ class Ledger:
         return {name: ranges[name] for name in self.list_names}
 
 
+_Part: TypeAlias = tuple[bytes, "array[int]", "array[int]"]
+"""People, a line each, their values, and since when they have them."""
+
+
 class DamagedStateError(Exception):
     """The parts of a state are not those that were stored."""
 
@@ -139,25 +142,43 @@ class Bucket:
         self._stored, self._unseal = list(parts), unseal
 
     @cached_property
-    def parts(self) -> list[tuple[list[bytes], array[int], array[int]]]:
-        """Keys, values and times.
+    def parts(self) -> list[_Part]:
+        """People, values and times.
 
         :raises DamagedStateError: one cannot be decrypted.
         """
         return list(map(self._read, self._stored))
 
-    def _read(self, part: StoredPart) -> tuple[list[bytes], array[int], array[int]]:
+    def _read(self, part: StoredPart) -> _Part:
         try:
             return _unpacked(self._unseal(part))
         except (ValueError, struct.error) as error:
             raise DamagedStateError(str(error)) from None
 
+    @property
+    def lines(self) -> bytes:
+        """The people of the first part, a line each."""
+        return self.parts[0][0] if self.parts else b""
+
+    def values_in_order(self, lines: bytes) -> array[int] | None:
+        """Return the values of people if they are those of the first part, in its order, and all are members."""
+        if lines != self.lines or not self.parts:
+            return None
+        values, changed = self.parts[0][1][:], dict[bytes, int]()
+        for some, numbers, _ in self.parts[1:]:
+            changed.update(zip(split(some), numbers, strict=True))
+        if changed:
+            keys = split(lines)
+            for place in compress(range(len(keys)), map(changed.__contains__, keys)):
+                values[place] = changed.pop(keys[place])
+        return None if changed or min(values) < IN_DOUBT else values
+
     @cached_property
     def values(self) -> dict[bytes, int]:
         """The value of each person, by key."""
         values: dict[bytes, int] = {}
-        for keys, some, _ in self.parts:
-            values.update(zip(keys, some, strict=True))
+        for lines, some, _ in self.parts:
+            values.update(zip(split(lines), some, strict=True))
         if self.parts[1:]:
             values = {key: value for key, value in values.items() if value != GONE}
         return values
@@ -167,18 +188,18 @@ class Bucket:
         found: dict[bytes, int] = {}
         for place, part in enumerate(self._stored):
             if part[1] > version:
-                keys, values, _ = self._read(part)
+                lines, values, _ = self._read(part)
                 # Written anew, it does not show whether people were sent before they left.
                 left = IN_DOUBT if place == 0 else EXCLUDED
                 sent = (value if value >= IN_DOUBT else left for value in values)
-                found.update((key, value) for key, value in zip(keys, sent, strict=True) if value >= IN_DOUBT)
+                found.update((key, value) for key, value in zip(split(lines), sent, strict=True) if value >= IN_DOUBT)
         return found
 
     def since(self) -> dict[bytes, int]:
         """Return since when each person is where they are, in seconds since 1970."""
         since: dict[bytes, int] = {}
-        for keys, _, times in self.parts:
-            changed = zip(keys, times, strict=True)
+        for lines, _, times in self.parts:
+            changed = zip(split(lines), times, strict=True)
             since.update(changed if not since else ((key, time_) for key, time_ in changed if time_))
         return since
 
@@ -189,12 +210,12 @@ NO_BUCKET = Bucket()
 class Changes(NamedTuple):
     """New values of people of a bucket, in columns: an object for each person would take longer than all the rest.
 
-    :param befores: the values in the state; ``None`` if they had none.
+    :param befores: the values in the state; ``GONE`` if they had none.
     """
 
     bucket: int
     keys: Sequence[bytes]
-    befores: Sequence[int | None]
+    befores: Sequence[int]
     values: Sequence[int]
 
 
@@ -203,10 +224,10 @@ def _packed(keys: Sequence[bytes], values: Iterable[int], times: Iterable[int]) 
     return struct.pack("<I", len(keys)) + numbers + b"\n".join(keys)
 
 
-def _unpacked(content: bytes) -> tuple[list[bytes], array[int], array[int]]:
+def _unpacked(content: bytes) -> _Part:
     (count,) = struct.unpack_from("<I", content)
     values, times = array("q", content[4 : 4 + 8 * count]), array("I", content[4 + 8 * count : 4 + 12 * count])
-    return content[4 + 12 * count :].split(b"\n"), values, times
+    return content[4 + 12 * count :], values, times
 
 
 Tags = list[dict[int, tuple[str, int]]]
@@ -334,12 +355,12 @@ class AudienceState:
             for number, keys, befores, values in changes:
                 self.ledger.count([] if is_new else befores, -1)
                 self.ledger.count(values, 1)
-                were_known = befores.count(None) < len(befores)
+                were_known = befores.count(GONE) < len(befores)
                 # Who is still a member has been one since the time in an earlier part.
                 times = [self.began_at] * len(keys)
                 if were_known:
                     times = [
-                        0 if before is not None and before >= IN_DOUBT <= value else self.began_at
+                        0 if before >= IN_DOUBT <= value else self.began_at
                         for before, value in zip(befores, values, strict=True)
                     ]
                 if not is_new and (anew or _is_due(number, tags)):
