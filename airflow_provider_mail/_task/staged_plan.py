@@ -69,6 +69,7 @@ class StagedPlan:
         self._hook = MailHook(mail_conn_id)
         self._counts = {name: result.get(name, 0) for name in COUNTS}
         self._totals = result.get("totals") or {}
+        self._versions = result.get("versions") or {}
         self._is_sandbox = bool(result.get("sandbox"))
         self._lists: dict[str, str] = {part["name"]: part["list"] for part in result["parts"]}
         """The list of the import by part."""
@@ -198,8 +199,9 @@ class StagedPlan:
 
     def _audience(self, send: Sequence[str], repelled: Sequence[str]) -> dict[str, Any]:
         """Return whom a campaign is sent to, as the result of an import."""
-        totals = {name: self._totals[name] for name in send if name in self._totals}
-        audience = {LISTS[0]: send, LISTS[1]: repelled, "totals": totals, "sandbox": self._is_sandbox}
+        known = {"totals": self._totals, "versions": self._versions}
+        checked = {key: {name: values[name] for name in send if name in values} for key, values in known.items()}
+        audience = {LISTS[0]: send, LISTS[1]: repelled, **checked, "sandbox": self._is_sandbox}
         tasks = [task for name in send if (task := self._memory_tasks.get(name))]
         return audience | {"memory_tasks": tasks, "memory_at_most": self._at_most}
 

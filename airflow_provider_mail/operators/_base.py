@@ -143,7 +143,7 @@ class BaseCampaignOperator(BaseMailOperator):
         for result in self._audience_results():
             totals.update(result.get("totals") or {})
             versions.update(result.get("versions") or {})
-        if totals and (problem := check_lists(client, totals, versions)):
+        if (totals or versions) and (problem := check_lists(client, totals, versions)):
             return (
                 f"audience: {problem}. It was changed after the import: its people are not those of this run. Clear "
                 "the import, then this task"

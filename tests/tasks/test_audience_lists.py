@@ -19,8 +19,9 @@ from airflow_provider_mail.operators.contacts import MailDeleteContactOperator, 
 from airflow_provider_mail.operators.preflight import MailPreflightOperator
 from airflow_provider_mail.version_compat import AirflowException, AirflowFailException
 from mail_emulator import Emulator
+from mail_emulator.responses import Response
 from tests.machines.audience_parts import STORE_KEY, AudienceState, ComparedAudience, forget
-from tests.support.changes import at_request, post
+from tests.support.changes import around_requests, at_request, post
 from tests.support.clock import Clock
 from tests.support.tries import Killed, TaskInstance, Tries
 from tests.tasks import test_audience
@@ -217,6 +218,29 @@ def test_the_people_of_a_list_are_read_if_its_date_may_not_show_them(
     bodies = [entry["body"] for entry in emulator.journal.entries("/v5/contacts/list/get")]
     assert any(body["pageSize"] == 1000 for body in bodies) is asked
     assert versions.keys() == {"friends"}
+
+
+@pytest.mark.parametrize("state", [True, False])
+@pytest.mark.parametrize(("problem", "begin"), [("missing", 1), ("smaller", 1), ("smaller", 4)])
+def test_lists_that_the_service_shows_late(
+    emulator: Emulator, audience: Audience, clock: Clock, state: bool, problem: str, begin: int
+) -> None:
+    """One of its servers does not know yet what another one has done: that is no change by others."""
+    looks = itertools.count(1)
+
+    def around(perform: Callable[[], Response]) -> Response:
+        response = perform()
+        if begin <= next(looks) < begin + 3:
+            if problem == "missing":
+                return Response({"code": 404, "message": "no such list"})
+            response.payload["totalRecords"] = 1
+        return response
+
+    with around_requests(emulator, "contacts/list/get", around):
+        result = audience.load("ada bob cem", changes_only=state)
+        assert [*result["totals"].values()] == [3]
+        done(created(result))
+    assert mailed(emulator) == ["ada", "bob", "cem"]
 
 
 # --- what others do to the lists ---

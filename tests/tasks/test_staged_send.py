@@ -24,7 +24,7 @@ from airflow_provider_mail.utils.staged_send import ab_send, staged_send
 from airflow_provider_mail.warehouse.database import LoadRequest, Source, TableName, load
 from airflow_provider_mail.warehouse.tables.events import EVENTS
 from mail_emulator import Emulator
-from tests.support.changes import at_every_request, post
+from tests.support.changes import at_every_request, at_request, post
 from tests.support.clock import Clock
 from tests.support.dags import AIRFLOW_VERSION
 from tests.support.flow_tries import FlowRun, FlowTries
@@ -422,6 +422,25 @@ def test_a_campaign_that_was_not_sent_leaves_its_people_out(emulator: Emulator) 
 
     run.run(run_task)
     assert "campaign 'spring rest' was not sent" in str(run.tries["staged_send.sent"].error)
+
+
+@pytest.mark.parametrize("dates", [True, False])
+def test_lists_that_others_change_between_stages(emulator: Emulator, clock: Clock, dates: bool) -> None:
+    """There are as many people as before."""
+    emulator.change_settings(list_modify_date=dates)
+    run = FlowRun(_dag_of(staged()), emulator, most=1)
+
+    def change() -> None:
+        name = next(entry["name"] for entry in emulator.lists() if "rest" in entry["name"])
+        clock.sleep(60)
+        members = post(emulator, "contacts/list/get", listName=name)["contactList"]
+        post(emulator, "contacts/delete", email=members[0]["email"])
+        post(emulator, "contacts/upsert", email="stranger@example.com", listName=name)
+
+    with at_request(emulator, "campaign/mail/sends", 1, change):
+        run.run()
+    assert "has other people. It was changed after the import" in str(run.tries["staged_send.send_rest"].error)
+    assert list(recipients(emulator)) == ["spring canary", "spring early"]
 
 
 def test_an_import_without_a_result_is_named(emulator: Emulator) -> None:

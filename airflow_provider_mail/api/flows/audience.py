@@ -226,27 +226,34 @@ def list_totals(client: Client, names: Collection[str]) -> dict[str, int | None]
 
     :raises MailError: a request fails for another reason.
     """
+    return _totals_and_missing(client, names)[0]
+
+
+def _totals_and_missing(client: Client, names: Collection[str]) -> tuple[dict[str, int | None], set[str]]:
+    """Return the number of contacts in each list, and which lists are not there."""
     names = list(names)
-    totals: dict[str, int | None] = {}
+    totals, missing = dict[str, int | None](), set[str]()
     answers = client.send_all([GetListContacts(list_name=name, page_size=1) for name in names])
     for name, answer in zip(names, answers, strict=True):
         if isinstance(answer, MailError) and not isinstance(answer, MailRejectedError):
             raise answer
         totals[name] = None if isinstance(answer, MailError) else answer.total_records
-    return totals
+        if isinstance(answer, MailError):
+            missing.add(name)
+    return totals, missing
 
 
 def settled_totals(client: Client, expected: Mapping[str, int]) -> dict[str, int | None]:
     """Return the number of contacts in each list, when it is the expected one, or after a minute.
 
-    The specification does not show whether an import has happened when it is answered.
+    The specification does not show whether an import has happened when it is answered, or every server knows of it.
     """
-    totals = list_totals(client, expected)
+    totals, missing = _totals_and_missing(client, expected)
     for seconds in SETTLE_SECONDS:
-        if all(totals[name] in (None, count) for name, count in expected.items()):
+        if not missing and all(totals[name] in (None, count) for name, count in expected.items()):
             break
         client.pause(seconds)
-        totals = list_totals(client, expected)
+        totals, missing = _totals_and_missing(client, expected)
     return totals
 
 
@@ -269,7 +276,7 @@ def check_lists(client: Client, totals: Mapping[str, int], versions: Mapping[str
     :param totals: the number of contacts by name of the list.
     :param versions: what `list_versions` said, of lists whose number may stay the same.
     """
-    now = list_totals(client, totals)
+    now = settled_totals(client, totals)
     changed = [
         f"list {name!r} had {count:,} contacts and has {'none that can be read' if now[name] is None else now[name]}"
         for name, count in totals.items()
