@@ -333,9 +333,9 @@ def _exists(table: TTableSchema) -> bool:
 
 
 def _must_not_be_dropped() -> None:
-    """Compare what dlt says was loaded with the destination's tables.
+    """Compare what dlt says was loaded with the destination's tables and columns.
 
-    dlt creates no table that it has created before. It would fail in the destination's words, or, where a run has no
+    dlt creates no table and no column that it has created before. It would fail in the destination's words, or, where a run has no
     rows for the table, succeed without it.
     """
     schema = dlt.current.source_schema()
@@ -346,12 +346,16 @@ def _must_not_be_dropped() -> None:
     with pipeline.destination_client(schema.name) as client:
         if not isinstance(client, SqlJobClientBase):
             return  # files
-        dropped = [name for name, columns in client.get_storage_tables(names) if not columns]
+        by_case = client.capabilities.generates_case_sensitive_identifiers()
+        dropped = []
+        for name, columns in client.get_storage_tables(names):
+            missing = client.schema.get_new_table_columns(name, columns, by_case)
+            dropped += [f"{name}.{column['name']}" for column in missing] if columns else [name]
     if dropped:
         raise MailValidationError(
-            f"{', '.join(dropped)}: an earlier run has loaded this table, but the destination does not have it any "
-            'more. To load it again from start_day, run the pipeline once with refresh="drop_resources" and only the '
-            "resources of these tables (with_resources)"
+            f"{', '.join(dropped)}: an earlier run has loaded this, but the destination does not have it any more. Add "
+            "a column that was dropped again, or load the table again from start_day: run the pipeline once with "
+            'refresh="drop_resources" and only the resources of these tables (with_resources)'
         )
 
 

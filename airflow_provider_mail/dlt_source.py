@@ -131,7 +131,8 @@ def mail_source(
     :param max_in_flight: pages requested at once, at most the client's own limit. Default: 8.
     :raises MailValidationError: an argument is invalid.
     :raises MailError: while the pipeline runs: a response is incomplete or an error, the destination deletes no rows
-        and ``keep_gone`` is not set, or a table that was loaded is gone from a database.
+        and ``keep_gone`` is not set, or a table or column that was loaded is gone from a
+        database.
     """
     if not isinstance(client, MailClient):
         raise MailValidationError(f"client: expected a MailClient, not {type(client).__name__}")

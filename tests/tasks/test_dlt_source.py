@@ -174,6 +174,13 @@ def test_a_dropped_table_is_named_and_loaded_again_as_the_error_says(duck: Duck,
         duck.pipeline.run(account.source(*tables, snapshots=True), refresh="drop_resources")
         account.load(*tables, snapshots=True)
         assert campaigns(duck) == campaigns(duck, SNAPSHOTS) == before
+    with closing(duckdb.connect(duck.file)) as connection:
+        connection.execute(f"ALTER TABLE mail_service.{COUNTS} DROP COLUMN gone_at")
+        with pytest.raises(PipelineStepFailed, match=rf"{COUNTS}.gone_at: an earlier run has loaded this"):
+            account.load(*tables, snapshots=True)
+        connection.execute(f"ALTER TABLE mail_service.{COUNTS} ADD COLUMN gone_at TIMESTAMPTZ")
+    account.load(*tables, snapshots=True)
+    assert campaigns(duck) == before
 
 
 @pytest.mark.parametrize(("arguments", "words"), [
