@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -23,7 +23,7 @@ from mail_emulator.responses import Response
 from tests.machines.audience_parts import STORE_KEY, AudienceState, ComparedAudience, forget
 from tests.support.changes import around_requests, at_request, post
 from tests.support.clock import Clock
-from tests.support.tries import Killed, TaskInstance, Tries
+from tests.support.tries import HAS_STORE, Killed, TaskInstance, Tries
 from tests.tasks import test_audience
 from tests.tasks.conftest import Connect, Run, SqlDatabase
 from tests.tasks.loading import error_of
@@ -767,3 +767,33 @@ def test_a_mapped_campaign_of_an_old_run_mails_nobody_again(
     with pytest.raises(AirflowFailException, match="mark this task as success"):
         tasks[1].run(created(results[1], None))
     assert len(emulator.campaigns()) == 2
+
+
+@pytest.mark.parametrize("state", [True, False])
+@pytest.mark.parametrize(("before", "arguments"), [
+    ("scheduled", {}), ("scheduled", {"replace_scheduled": True}), ("draft", {}), ("sent", {}),
+])  # fmt: skip
+def test_a_cleared_run_whose_campaign_is_still_to_be_sent(
+    emulator: Emulator, audience: Audience, clock: Clock, state: bool, before: str, arguments: dict[str, Any]
+) -> None:
+    """It would go to the people of the first try."""
+    times: dict[str, Any] = {"scheduled": {"send_date": datetime.now(UTC) + timedelta(days=1)}, "sent": {}}
+    given = times.get(before, {"only_save": True}) | arguments
+    task = Tries()
+    task.run(created(audience.load("ada bob", "first", changes_only=state), **given))
+    clock.sleep(60)
+    result = audience.load("ada eva", "first", changes_only=state)
+    task.clear()
+    if before == "sent" and not state:
+        assert task.run(created(result))["adopted"]
+    elif arguments and HAS_STORE:
+        task.run(created(result, **given))
+        clock.sleep(2 * DAY)
+        assert mailed(emulator) == ["ada", "eva"]
+    else:
+        cure = {"scheduled": "replace_scheduled=True", "draft": "delete it and clear this task", "sent": "as success"}
+        # Without a store, it is not known which task has created it.
+        text = cure[before] if HAS_STORE else "as success"
+        with pytest.raises(AirflowFailException, match=f"differs in (send|repel)_list_names: .*{text}"):
+            task.run(created(result, **given))
+        assert len(emulator.campaigns()) == 1

@@ -120,7 +120,7 @@ def check_equal(
             None: f"{choose}. But if an earlier try of this task created it, {warning}; {allow}",
             False: choose,
         }[own]
-        lists_differ = not {"send_list_names", "repel_list_names"}.isdisjoint(different)
+        lists_differ = not {*_LISTS}.isdisjoint(different)
         if (lists_differ or not own) and _is_same_audience(request, campaign):
             advice = (
                 "it is to the same audience as it was in an earlier import. Another mail_name, or deleting it, mails "
@@ -131,6 +131,8 @@ def check_equal(
                 "nobody was mailed yet: cancel and delete that campaign and clear this task, or clear it with "
                 f"replace_scheduled=True; {allow}"
             )
+        elif own and _is_wanted_draft(request, campaign):
+            advice = f"it is a draft: delete it and clear this task; {allow}"
         raise MailDifferentCampaignError(
             f"mail_name: a campaign named {request.mail_name!r} exists (mailStatus {campaign.mail_status}) and differs "
             f"in {', '.join(different)}: {advice}",
@@ -176,20 +178,26 @@ def differences(request: CreateCampaign, campaign: Campaign, now: datetime | Non
     :param now: the service's time. Default: the local time.
     """
     different = []
+    ahead = campaign.send_time_is_ahead(now)
+    # Nobody was mailed: the people of a later try of the run are those who should be.
+    forms = _FORMS | (dict.fromkeys(_LISTS, frozenset) if ahead or _is_wanted_draft(request, campaign) else {})
     for name, returned_name in _COMPARED.items():
-        comparable = _FORMS.get(name, _identity)
+        comparable = forms.get(name, _identity)
         value = getattr(request, name)
         if value is None or returned_name not in campaign.model_fields_set:
             continue
         # null, an empty text and an empty list are equal.
         if comparable(value or ()) != comparable(getattr(campaign, returned_name) or ()):
             different.append(name)
-    ahead = campaign.send_time_is_ahead(now)
     if _sends_at_another_time(request, campaign, ahead):
         different.append("send_date")
     if campaign.mail_status == MailStatus.DRAFT and not ahead and not request.only_save:
         different.append("only_save")
     return different
+
+
+def _is_wanted_draft(request: CreateCampaign, campaign: Campaign) -> bool:
+    return bool(request.only_save) and campaign.mail_status == MailStatus.DRAFT
 
 
 def _identity(value: object) -> object:
@@ -205,11 +213,12 @@ def _lists(names: Any) -> object:
     return frozenset(map(without_time, names))
 
 
+_LISTS = ("send_list_names", "repel_list_names")
+
 _FORMS: dict[str, Callable[[Any], object]] = {
     "sender_mail": _address,
     "reply_to": _address,
-    "send_list_names": _lists,
-    "repel_list_names": _lists,
+    **dict.fromkeys(_LISTS, _lists),
 }
 """The forms in which fields of the request are compared; all other fields are compared unchanged."""
 
