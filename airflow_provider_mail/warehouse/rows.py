@@ -354,11 +354,11 @@ class Source:
             self.error = error
             raise RowsFailed from None
 
-    def rows_and_columns(self, encoder: Encoder) -> Iterator[tuple[Sequence[Sequence[Any]], list[Sequence[Any]]]]:
-        """Yield rows, some hundreds at a time, each time with their encoded columns."""
+    def columns(self, encoder: Encoder) -> Iterator[list[Sequence[Any]]]:
+        """Yield the encoded columns of some hundreds of rows at a time."""
         try:
-            for _, encoded in self.batches(_BATCH_ROWS, encoder, lambda at, rows: (rows, encoder.columns(at, rows))):
-                yield encoded
+            for _, columns in self.batches(_BATCH_ROWS, encoder, encoder.columns):
+                yield columns
         except GeneratorExit:
             raise
         except BaseException as error:
@@ -416,7 +416,7 @@ class Source:
 
     def encoded(self, encoder: Encoder) -> Iterator[tuple[Any, ...]]:
         """Encode the rows, row by row."""
-        return chain.from_iterable(zip(*columns, strict=True) for _, columns in self.rows_and_columns(encoder))
+        return chain.from_iterable(zip(*columns, strict=True) for columns in self.columns(encoder))
 
 
 def batched(rows: Iterable[T], size: int) -> Iterator[list[T]]:

@@ -9,7 +9,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from airflow_provider_mail.warehouse.errors import WarehouseError, safe_message, sqlstate
@@ -42,30 +41,6 @@ STANDARD_TYPES: Mapping[str, str] = {
 }
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """How a staged row compares with that of the table: four expressions in SQL."""
-
-    exists: str
-    is_newer: str
-    is_changed: str
-    needs_observed_at: str
-
-    @property
-    def outcomes(self) -> tuple[str, str, str, str]:
-        """The conditions that `Counts` counts: inserted, outdated, changed, refreshed."""
-        return (
-            f"NOT {self.exists}",
-            f"{self.exists} AND NOT {self.is_newer}",
-            f"{self.exists} AND {self.is_newer} AND {self.is_changed}",
-            f"{self.exists} AND {self.is_newer} AND NOT {self.is_changed} AND {self.needs_observed_at}",
-        )
-
-    @property
-    def to_write(self) -> str:
-        return f"(NOT {self.exists} OR ({self.is_newer} AND ({self.is_changed} OR {self.needs_observed_at})))"
 
 
 class Reader:
@@ -321,11 +296,6 @@ class Dialect(Reader, ABC):
 
     def _same_key(self) -> str:
         return " AND ".join(f"s.{name} = t.{name}" for name in map(self._column, self.table.key))
-
-    def _comparison(self) -> tuple[Comparison, list[Any]]:
-        """How staged rows compare with those of the table, with the parameters of ``needs_observed_at``."""
-        needs_observed_at, values = self._needs_observed_at()
-        return Comparison(self._exists(), self._is_newer("s"), self._is_changed(), needs_observed_at), values
 
     def _exists(self) -> str:
         return f"(t.{self._column(self.table.key[0])} IS NOT NULL)"

@@ -9,14 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import fields
 from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
 from airflow_provider_mail.version_compat import use_connection
-from airflow_provider_mail.warehouse.dialects.base import Comparison
 from airflow_provider_mail.warehouse.dialects.inbox import InboxSql, qualified
 from airflow_provider_mail.warehouse.dialects.postgres_driver import (
     READER,
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
 
 _ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 _NULL = "\\N"
-_BLOCK_LINES = 100
 _SAVEPOINT = "airflow_provider_mail_staged"
 _FILLING = "airflow_provider_mail_filling"
 _UNIQUE_VIOLATION = "23505"
@@ -125,6 +122,7 @@ class Postgres(Staged):
     reusable = True
     distinct = "IS DISTINCT FROM"
     has_comment_on = True
+    counts_upserts = True
     inbox = PostgresInbox
     words = "SELECT unnest(string_to_array(%s, ' ')) AS word"
     # For a subquery, a table without statistics is scanned.
@@ -326,22 +324,7 @@ class Postgres(Staged):
         cursor.execute(f"SELECT EXISTS (SELECT FROM {self.target})")
         if cursor.fetchone() == (False,) and (count := self._fill(cursor)) is not None:
             return Counts(count, count, 0, 0, 0)
-        # In one statement, so that the rows are sorted and joined once.
-        comparison, values = self._comparison()
-        flags = Comparison("stage_exists", "stage_is_newer", "stage_is_changed", "stage_needs_observed_at")
-        computed = [f"{getattr(comparison, field.name)} AS {getattr(flags, field.name)}" for field in fields(flags)]
-        numbered = [f"count(*) FILTER (WHERE {case})" for case in ("true", *flags.outcomes)]
-        cursor.execute(
-            f"WITH compared AS MATERIALIZED "
-            f"(SELECT {self._columns_list(self.table.names, 's.')}, {', '.join(computed)} FROM {self._joined()}), "
-            f"written AS ({self._upsert('compared AS s', flags.to_write)} RETURNING 1) "
-            f"SELECT {', '.join(numbered)}, (SELECT count(*) FROM written) FROM compared",
-            [*values, *self._load_values()],
-        )
-        *numbers, written = map(int, cursor.fetchone())
-        counts = Counts(*numbers)
-        self._check_written(written, counts.written)
-        return counts
+        return super()._write(cursor)
 
     def _fill(self, cursor: Any) -> int | None:
         """Insert the staged rows into the empty table; return their number, or ``None`` if two have one key.
@@ -364,7 +347,7 @@ class Postgres(Staged):
 
     def _blocks(self) -> Iterator[str]:
         """The rows in the text format of COPY, some tens of kilobytes at a time."""
-        for _, columns in self.request.source.rows_and_columns(self._encoder):
+        for columns in self.request.source.columns(self._encoder):
             lines = map("\t".join, zip(map(str, self._stage_numbers), *columns))  # noqa: B905 - there are always numbers
             yield "\n".join([*lines, ""])
 

@@ -374,14 +374,22 @@ class Staged(Dialect):
         return f"{alias}{self._column(name)}" if name else "NULL"
 
     def _write(self, cursor: Any) -> Counts:
-        comparison, values = self._comparison()
-        sums = (f"coalesce(sum(CASE WHEN {case} THEN 1 ELSE 0 END), 0)" for case in comparison.outcomes)
+        exists, is_newer, is_changed = self._exists(), self._is_newer("s"), self._is_changed()
+        needs_observed_at, values = self._needs_observed_at()
+        outcomes = (
+            f"NOT {exists}",
+            f"{exists} AND NOT {is_newer}",
+            f"{exists} AND {is_newer} AND {is_changed}",
+            f"{exists} AND {is_newer} AND NOT {is_changed} AND {needs_observed_at}",
+        )
+        sums = (f"coalesce(sum(CASE WHEN {case} THEN 1 ELSE 0 END), 0)" for case in outcomes)
         cursor.execute(f"SELECT {', '.join(['count(*)', *sums])} FROM {self._joined()}", values)
         counts = Counts(*map(int, cursor.fetchone()))
         if counts.written == counts.staged:
             cursor.execute(self._upsert(f"{self._staged} AS s"), self._load_values())
         elif counts.written:
-            cursor.execute(self._upsert(self._joined(), comparison.to_write), [*self._load_values(), *values])
+            to_write = f"(NOT {exists} OR ({is_newer} AND ({is_changed} OR {needs_observed_at})))"
+            cursor.execute(self._upsert(self._joined(), to_write), [*self._load_values(), *values])
         if counts.written and self.counts_upserts:
             self._check_written(self._affected(cursor), counts.written)
         return counts
