@@ -95,7 +95,6 @@ def in_batches(pages: Iterable[list[Row]]) -> Pages:
 
 
 def objects(table: Table, rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """Return rows as objects."""
     return [dict(zip(table.names, row, strict=True)) for row in rows]
 
 
@@ -500,7 +499,6 @@ def days_to_read(
 
 
 def span(first: date, last: date) -> Iterator[date]:
-    """Yield the days of a window."""
     return (first + number * DAY for number in range((last - first).days + 1))
 
 

@@ -268,7 +268,6 @@ class _Source:
         return in_batches(self._pages(request, partial(contact_row, **place), on_total))
 
     def names(self, lists: Sequence[str]) -> list[str]:
-        """Return the names of the lists whose contacts are read."""
         if lists == "all":
             pager = Pager(GetLists(page_size=100), Changes.ALLOW_GROWTH)
             pages = concurrent_pages(self._client, pager, self._max_in_flight)

@@ -352,7 +352,6 @@ def log_errors(mail_conn_id: str | None) -> Iterator[None]:
 
 
 def log_skipped(message: OutgoingMessage) -> None:
-    """Log the recipients and files that were skipped."""
     if message.skipped:
         log.warning("Mail: skipped: %s", "; ".join(message.skipped))
 

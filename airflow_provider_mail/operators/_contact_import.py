@@ -116,7 +116,6 @@ class BaseContactImportOperator(MailLineage, SendGuardMixin, BaseInterruptibleOp
         spool.keep(rejects, import_id, self.audience_hook(rejects.sql_conn_id) if rejects.table else None)
 
     def _audience(self, context: Context, progress: Progress) -> Audience:
-        """Return the audience that the arguments ask for."""
         from airflow_provider_mail._audience.audience import Audience
 
         if self.changes_only or self.exact_audience:

@@ -72,7 +72,6 @@ def _is_in_all_teams(user: Any) -> bool:
 
 
 def readable(user: Any, dag_ids: Iterable[str]) -> Collection[str]:
-    """Return the DAGs that a user may read."""
     return {
         dag_id
         for dag_id in set(dag_ids)

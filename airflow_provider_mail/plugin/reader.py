@@ -86,7 +86,6 @@ class Reader:
 
     @classmethod
     def of_page(cls) -> Reader:
-        """Return the reader of the page's database."""
         names = {what: setting(f"page_{what}_table") for what in TABLES if what not in ("imports", "loads")}
         names["snapshots"] = snapshots_name(names["campaign_stats"], names["snapshots"])
         names |= {"imports": setting("imports_table"), "loads": LOADS_NAME}

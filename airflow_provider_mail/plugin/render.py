@@ -99,7 +99,6 @@ def label(name: str, noted: str, note: str) -> Callable[[Mapping[str, Any]], Cel
 
 
 def ratio(count: str, whole: str) -> Callable[[Mapping[str, Any]], float | None]:
-    """Return what computes a column in percent of another one."""
     return lambda row: rate(row[count], row[whole])
 
 
@@ -235,7 +234,6 @@ def zone_of(request: Request) -> ZoneInfo:
 
 @pass_context
 def shown(context: Any, value: Any, kind: str) -> Any:
-    """Return a value as a page shows it."""
     if value is None:
         return _NOTHING if kind in ("number", "percent", "time") else ""
     if kind == "number":
@@ -357,7 +355,6 @@ def page(template: str, request: Request, **values: Any) -> str:
 
 
 def error(status: int, message: str, request: Request, *, detail: str = "") -> str:
-    """Render an error, with what engineers need to know about it."""
     login = ""
     if status in LOGIN and message != OTHER_TEAMS:
         message = LOGIN[status]

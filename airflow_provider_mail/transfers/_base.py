@@ -47,7 +47,6 @@ class RemovesRows(MailTaskMixin):
     max_removed_fraction: float | None
 
     def removal_rule(self, read_again: Callable[[], Iterable[Sequence[Any]]] | None = None) -> RemovalRule:
-        """Return the rule that limits which rows a load may remove."""
         from airflow_provider_mail.warehouse.request import MAX_REMOVED_FRACTION, RemovalRule
 
         fraction = MAX_REMOVED_FRACTION if self.max_removed_fraction is None else self.max_removed_fraction
@@ -77,7 +76,6 @@ class BaseTransferOperator(MailLineage, BaseMailOperator):
 
     @cached_property
     def unstorable(self) -> UnstorableRecords:
-        """Handles records that cannot be stored."""
         from airflow_provider_mail._task.import_rows import UnstorableRecords
 
         return UnstorableRecords(self._rejects_hook(), self.rejects, self.database, lock_timeout=self.lock_timeout)
@@ -178,7 +176,6 @@ class BaseListReader(RemovesRows, BaseInterruptibleOperator, BaseTransferOperato
 
     @contextmanager
     def reading(self, context: Context, database: DbApiHook | None = None) -> Iterator[Reading]:
-        """Begin to read the list."""
         from airflow_provider_mail._task.progress import ProgressLog
         from airflow_provider_mail._task.statistics import Observation
         from airflow_provider_mail.api._core.pagination import Changes, Pager, concurrent_pages
@@ -394,7 +391,6 @@ class BaseMailToSqlOperator(SqlTask, BaseTransferOperator):
         return self.keep_rejects(context, loaded.rows)
 
     def table_names(self) -> dict[str, str]:
-        """Return the names of the loaded tables, by argument."""
         return {"table": self.table}
 
     def counts(self, loaded: LoadResult) -> dict[str, int]:

@@ -265,7 +265,6 @@ def load(hook: DbApiHook, request: LoadRequest) -> LoadResult:
 
 
 def database_time(hook: DbApiHook) -> datetime.datetime:
-    """Return the time by the database's clock."""
     dialect = dialect_of(hook)
     with connected(hook) as connection, closing(connection.cursor()) as cursor:
         return dialect.read_clock(cursor)

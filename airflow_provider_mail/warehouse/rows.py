@@ -404,7 +404,6 @@ class Source:
         return stored
 
     def stored(self, table: Table) -> Iterator[Sequence[Any]]:
-        """Yield the rows that a file can hold."""
         encoder = Encoder(table, each({"timestamp": aware, "json": json_text}))
 
         def checked(first: int, rows: Sequence[Sequence[Any]]) -> Sequence[Sequence[Any]]:
@@ -415,7 +414,6 @@ class Source:
             yield from rows
 
     def encoded(self, encoder: Encoder) -> Iterator[tuple[Any, ...]]:
-        """Encode the rows, row by row."""
         return chain.from_iterable(zip(*columns, strict=True) for columns in self.columns(encoder))
 
 

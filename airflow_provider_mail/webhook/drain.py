@@ -92,8 +92,6 @@ class Drained:
 
 @dataclass(frozen=True)
 class EventTables:
-    """The tables of events and of dead letters, in one database."""
-
     hook: DbApiHook
     events: str
     dead_letters: str

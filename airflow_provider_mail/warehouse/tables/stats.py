@@ -142,5 +142,4 @@ def snapshot_rows(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
 
 
 def snapshots_name(table: str, chosen: str | None = None) -> str:
-    """Name the table of snapshots that belongs to ``table``."""
     return other_name("snapshots_table", table, "_snapshots", chosen)
