@@ -193,7 +193,8 @@ class People:
     @staticmethod
     def _lines(rows: SelectedRows) -> tuple[bytes | list[Sequence[Any]], list[bytes]]:
         """Return what keeps the rows, and each as a line of JSON, which is the same for the same values."""
-        with suppress(ValueError, OverflowError):
+        # In msgspec 0.19, its errors are no `ValueError`.
+        with suppress(msgspec.ValidationError, ValueError, OverflowError):
             msgspec.convert(rows, list[tuple[str | int | bool | None, ...]])
             content = _ENCODER.encode_lines(rows)
             return content, content.splitlines()

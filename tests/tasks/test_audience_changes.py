@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import nullcontext
-from datetime import timedelta
+from datetime import date, timedelta
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -349,6 +350,13 @@ def test_a_file_of_which_only_changes_are_sent(emulator: Emulator, warehouse: Sq
         assert requested(emulator) == sorted(sent.split())
     assert json.loads(rejects.read_text())["row_number"] == 4, "the line of the file"
     assert [result[name] for name in ("read", "rejected", "changed", "left")] == [4, 1, 1, 1]
+
+
+def test_values_that_json_does_not_give_back(emulator: Emulator, audience: Audience) -> None:
+    for day, sent in ((1, ["ada", "bob"]), (1, []), (2, ["ada"])):
+        values = {"ada": date(2026, 1, day), "bob": Decimal("1.50")}
+        audience.load("", contacts=[{"email": f"{name}@example.com", "name": value} for name, value in values.items()])
+        assert requested(emulator) == sent
 
 
 @pytest.mark.parametrize("before", ["", "ada bob cem"])
