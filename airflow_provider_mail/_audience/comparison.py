@@ -116,7 +116,8 @@ class Comparison:
             if not everybody:
                 lines = b"\n".join(compress(split(lines), differs)) if True in differs else b""
                 numbers, befores, digests = (
-                    array(column.typecode, compress(column, differs)) for column in (numbers, befores, digests)
+                    array(column.typecode, compress(column, differs) if lines else ())
+                    for column in (numbers, befores, digests)
                 )
             if lines or left or away:
                 self._differences.add(Differences(number, lines, numbers, befores, digests, left, of_left, away))
