@@ -334,8 +334,8 @@ def _exists(table: TTableSchema) -> bool:
 def _must_not_be_dropped() -> None:
     """Compare what dlt says was loaded with the destination's tables and columns.
 
-    dlt creates no table and no column that it has created before. It would fail in the destination's words, or, where a run has no
-    rows for the table, succeed without it.
+    dlt creates no table and no column that it has created before. It would fail in the destination's words, or, where a
+    run has no rows for the table, succeed without it.
     """
     schema = dlt.current.source_schema()
     names = [name for name in dlt.current.source().selected_resources if name in schema.tables]
