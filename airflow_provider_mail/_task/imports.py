@@ -93,8 +93,7 @@ class StoredImportCheckpoint:
         self._rejected: set[int] = set()
         self._in_flight: dict[int, tuple[bytes, list[int]]] = {}
         self._without_digest: dict[int, tuple[int, CheckedRows]] = {}
-        self._skipped_rows = 0
-        self._resume_logged = self._changed = False
+        self._changed = False
         self._may_be_stored = True
         self._next_write = 0.0
 
@@ -139,7 +138,6 @@ class StoredImportCheckpoint:
 
     def lookup(self, chunk: int, first_number: int, checked: CheckedRows) -> Sequence[int] | None:
         if chunk >= MAX_CHUNKS:
-            self._log_resume(first_number)
             if chunk == MAX_CHUNKS:
                 self._log.info("The checkpoint holds at most %s chunks: the next try sends all others again.", chunk)
             return None
@@ -149,9 +147,7 @@ class StoredImportCheckpoint:
             rejected = [number for number in checked.numbers if number in self._rejected] if self._rejected else []
             if rejected:
                 self._in_flight[chunk] = known, rejected
-            self._skipped_rows += len(checked.numbers) - len(rejected)
             return rejected
-        self._log_resume(first_number)
         if known is not None:
             self._discard_from(chunk, first_number)
         if checked.numbers:
@@ -217,15 +213,6 @@ class StoredImportCheckpoint:
         digest.update(f"{first_number} {len(checked.numbers)} {rejected}".encode())
         digest.update(checked.encoded)
         return digest.digest()
-
-    def _log_resume(self, first_number: int) -> None:
-        """Log once where the import continues."""
-        if self._skipped_rows and not self._resume_logged:
-            self._resume_logged = True
-            self._log.info(
-                "Resumed: %s rows were accepted in earlier tries and are not sent; continuing with row %s.",
-                *(f"{self._skipped_rows:,}", f"{first_number:,}"),
-            )
 
     def _discard_from(self, chunk: int, first_number: int) -> None:
         self._log.warning(

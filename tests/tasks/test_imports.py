@@ -387,7 +387,7 @@ def test_a_retry_continues_after_what_was_accepted(
     assert recorded == [("success", 2, 100, 100, 60 if REMEMBERS else 0, 0)], "one import, counted once"
     logged = [
         "The next try continues after what was accepted.",
-        "Resumed: 60 rows were accepted in earlier tries and are not sent; continuing with row 61.",
+        "6 chunks were accepted in earlier tries; those with unchanged rows are not sent again.",
         "rows done, 60 of them in earlier tries, 0 of them rejected",
         "100 rows read, 100 accepted (60 of them in earlier tries), 0 rejected, in 4 requests",
     ]
