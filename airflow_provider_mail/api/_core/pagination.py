@@ -175,7 +175,6 @@ class Pager(Generic[Item]):
         self._max_records = MAX_WITHOUT_TOTAL
         self._total: int | None = None
         self._lowest_total: int | None = None
-        self._highest_total: int | None = None
         self._first_total: int | None = None
 
     @property
@@ -198,7 +197,7 @@ class Pager(Generic[Item]):
         seen, self._confirming = self._seen, True
         self._seen, self._first_reading = _SeenRecords(), seen
         self._stale, self._repeats, self._stale_repeats = False, 0, 0
-        self._total = self._lowest_total = self._highest_total = self._first_total = None
+        self._total = self._lowest_total = self._first_total = None
         self.next_request, self._index = self._request, 1
 
     def missing(self, identities: Iterable[object]) -> list[bool]:
@@ -280,7 +279,6 @@ class Pager(Generic[Item]):
         if page.records or self._lowest_total is None:
             lowest = self._total if self._lowest_total is None else self._lowest_total
             self._lowest_total = min(total, lowest)
-            self._highest_total = max(total, self._highest_total or 0)
 
     def _note_repeats(self, repeats: int) -> None:
         # Pages after the last one may repeat the last or the first page: only repeats before new records show a change.
@@ -309,26 +307,22 @@ class Pager(Generic[Item]):
 
     def _end(self) -> None:
         """End the list: check that it is complete, or read it again if its growth must be proved."""
-        if self._changes is Changes.ALLOW_GROWTH and self._changed() and self._first_reading is None:
+        changed = bool(self._repeats) or self._lowest_total != self._total
+        if self._changes is Changes.ALLOW_GROWTH and changed and self._first_reading is None:
             self._first_reading, self._seen, self._stale = self._seen, _SeenRecords(), False
             self._go_to(1)
             return
-        self._check_complete()
-        if self._confirming:
-            self.next_request = None
-            return
-        if self._first_reading is not None and (gone := len(self._first_reading) - self._seen_twice):
+        require_complete(self._operation, got=len(self._seen), total=self._expected, what="distinct records received")
+        first = None if self._confirming else self._first_reading
+        if first is not None and (gone := len(first) - self._seen_twice):
             raise MailIncompleteError(
-                f"{self._operation}: the list changed while it was read: {gone} of {len(self._first_reading)} "
+                f"{self._operation}: the list changed while it was read: {gone} of {len(first)} "
                 "records were missing when it was read again",
                 got=self._seen_twice,
-                expected=len(self._first_reading),
+                expected=len(first),
                 operation=self._operation,
             )
         self.next_request = None
-
-    def _changed(self) -> bool:
-        return bool(self._repeats) or self._lowest_total != self._highest_total
 
     @property
     def _expected(self) -> int | None:
@@ -337,9 +331,6 @@ class Pager(Generic[Item]):
             return self._lowest_total
         # At its end, a growing list reports more records than it had when its first pages were read.
         return self._first_total if self._changes is Changes.ALLOW_GROWTH else self._total
-
-    def _check_complete(self) -> None:
-        require_complete(self._operation, got=len(self._seen), total=self._expected, what="distinct records received")
 
 
 def next_page(client: Client, pager: Pager[Item]) -> list[Item]:
