@@ -83,7 +83,10 @@ class Transmission:
         self._before_request = before_request
         self._deadline: float | None = None
         self._connection: _Stream | None = None
-        self._received = self._truncated = False
+        self.received = False
+        """Whether data arrived after the last write."""
+        self.truncated = False
+        """Whether a write failed: httpcore still reads the response."""
         self._token: Token[Transmission] | None = None
 
     @property
@@ -104,7 +107,7 @@ class Transmission:
 
         :raises httpcore.ConnectionNotAvailable: it must not be used; the pool closes it and provides another one.
         """
-        self._received = False
+        self.received = False
         if self._connection is not connection:
             if not self._may_use(connection):
                 raise httpcore.ConnectionNotAvailable
@@ -125,14 +128,6 @@ class Transmission:
             and not connection.has_unread_data()
         )
 
-    def write_failed(self) -> None:
-        """httpcore still reads the response."""
-        self._truncated = True
-
-    def data_read(self, data: bytes) -> None:
-        """Record that data arrived after the last write."""
-        self._received = self._received or bool(data)
-
     def check_response(self, status: int) -> None:
         """Reject a response that cannot belong to this request.
 
@@ -141,7 +136,7 @@ class Transmission:
         """
         if self._connection is not None and status >= 400:
             self._connection.failed = True
-        if not self._received or (self._truncated and status < 400):
+        if not self.received or (self.truncated and status < 400):
             raise MailResponseLostError(
                 f"{self._operation}: the response belongs to another request, so the response to this one was lost",
                 operation=self._operation,
@@ -194,7 +189,7 @@ class _Stream(httpcore.NetworkStream):
         with self._interruptible(httpcore.ReadError):
             data = self._stream.read(max_bytes, _remaining(timeout, httpcore.ReadTimeout))
         self._awaits_response = False
-        _current.get().data_read(data)
+        _current.get().received |= bool(data)
         return data
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
@@ -207,7 +202,7 @@ class _Stream(httpcore.NetworkStream):
                 for begin in range(0, len(buffer), _CHUNK):
                     self._stream.write(buffer[begin : begin + _CHUNK], _remaining(timeout, httpcore.WriteTimeout))
         except httpcore.WriteError:
-            _current.get().write_failed()
+            _current.get().truncated = True
             raise
 
     def start_tls(
