@@ -308,8 +308,6 @@ def cut(
     :param prepare: maps messages to those to send, which may be fewer. Default: all of them, unchanged.
     :raises MailValidationError: naming the message, by its number from 0, and the field.
     """
-    if not 1 <= versions <= MAX_VERSIONS:
-        raise MailValidationError(f"versions in one request: {versions}, must be from 1 to {MAX_VERSIONS}")
     numbered = ((number, _version(number, message)) for number, message in enumerate(messages))
     left: Numbered = []
     for index in count():

@@ -359,18 +359,13 @@ class ChunkUploader:
         :param earlier: further rows of the chunk, which were accepted in an earlier try.
         """
         result = ChunkResult(len(numbers), earlier)
-        finished = False
         try:
             rejection = self._post(encoded, len(numbers), result)
             if rejection is not None:
                 rows = msgspec.json.decode(encoded)
                 self._bisect(_RejectedRows(rows, numbers, rejection), result)
-            finished = not self._interrupt.stopped
         except MailError as error:
             result.error = error
-        if not finished and not result.some_accepted:
-            # The rows may not be the cause.
-            result.rejects.clear()
         return result
 
     def _bisect(self, rejected: _RejectedRows, result: ChunkResult) -> None:
