@@ -16,6 +16,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import chain, compress, repeat
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_mail._audience.audience import MAX_EXAMPLES, MIN_REMOVED, Audience, Send, earlier, masked
@@ -26,6 +27,7 @@ from airflow_provider_mail._audience.rows import ACCEPTED, LEFT_OUT, REJECTED, T
 from airflow_provider_mail._audience.state import (
     EXCLUDED,
     GONE,
+    HISTORY_SECONDS,
     IN_DOUBT,
     MAX_RUNS,
     AudienceState,
@@ -337,25 +339,41 @@ class ComparedAudience(Audience):
 
     def _look_at_others(self, state: AudienceState) -> str:
         """Look which audiences of the store have sent since the last run; return why that is not known, or nothing."""
-        ti, reason = self.context["ti"], ""
+        ti, ledger, reasons = self.context["ti"], state.ledger, list[str]()
         mapped = f"{name_prefix()}{ti.dag_id}/{ti.task_id}/"
+        looked_at, (service, _, *values) = max(map(itemgetter(0), ledger.runs), default=state.began_at), self._values
+        missing, state.keeps_gone = {*ledger.seen}, False
         for other, problem in states(state.store, writes=False):
             header, known = other.header, other.ledger.mapping
-            generation, version = state.ledger.seen.get(header.audience_id, ("", 0))
-            version = version if generation == header.generation else 0
-            is_own = header.audience_id == state.header.audience_id or header.audience.startswith(mapped)
-            if is_own or header.version <= version:
+            missing.discard(header.audience_id)
+            if header.audience_id == state.header.audience_id:
                 continue
-            service, _, *values = self._values
+            state.keeps_gone = True
+            seen = ledger.seen.get(header.audience_id)
+            version = seen[1] if seen and seen[0] == header.generation else -1
+            # Of parts of one import, each has its own people, but for those with rows in several.
+            is_part = header.audience.startswith(mapped)
             if not problem and (known[0] != service or not {*known[2:]} & {*values} - {"email"}):
+                continue
+            if seen and (header.version <= version or is_imported(header)):
+                self._seen[header.audience_id] = seen
+            if header.version <= version:
                 continue
             if not is_imported(header):
                 self._seen[header.audience_id] = header.generation, header.version
-                if header.claimed_by:
-                    reason = f"{DUE}: a run of audience {header.audience!r}, which has the same contacts, did not end"
+                if header.claimed_by and not is_part:
+                    reasons.append(f"a run of audience {header.audience!r}, which has the same contacts, did not end")
+                if problem and header.generation:
+                    reasons.append(f"what audience {header.audience!r} has sent is not known: {problem}")
             if not problem:
                 self._others.append((other, version))
-        return reason
+                if seen and other.ledger.history_from > looked_at and not is_part:
+                    reasons.append(f"audience {header.audience!r} has lost its state, and may have sent them")
+        if missing:
+            reasons.append("an audience that may have sent them has no state any more")
+        if self._others and looked_at < state.began_at - HISTORY_SECONDS:
+            reasons.append("the last run was long ago, and other audiences may have sent them")
+        return f"{DUE}: {reasons[0]}" if reasons else ""
 
     def _why_new_list(self) -> str:
         """Return why the lasting list will not do, although the state is right; empty if it will."""
@@ -609,7 +627,7 @@ class ComparedAudience(Audience):
                 state.save()
                 raise
         ledger.complete = True
-        ledger.seen |= self._seen
+        ledger.seen = self._seen
         ledger.runs = [*ledger.runs, (state.began_at, self.context["ti"].run_id)][-MAX_RUNS:]
         if not self._reason:
             ledger.recent = [*ledger.recent, sum(self._counts.values())][-RECENT_RUNS:]

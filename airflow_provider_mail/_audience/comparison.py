@@ -5,7 +5,6 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from itertools import compress, repeat
 from operator import ne, or_
 from typing import NamedTuple
@@ -84,7 +83,7 @@ class Comparison:
         """Number of people who were in the audience."""
         self.repeated = people.count - len(people.unknown)
         """Rows of people who have a later row."""
-        of_others = [(other.buckets(), seen) for other, seen in others]
+        of_others = [other.buckets(seen) for other, seen in others]
         for number, stored in enumerate(state.buckets() if is_known else repeat(NO_BUCKET, BUCKETS)):
             lines, digests, numbers = people.bucket(number, stored.lines)
             away: dict[bytes, int] = {}
@@ -100,8 +99,8 @@ class Comparison:
                 keys, values = split(lines), stored.values
                 befores = array("q", map(values.get, keys, repeat(GONE)))
                 differs = list(map(ne, befores, digests))
-                for buckets, seen in of_others:
-                    if overwritten := _overwritten(values, next(buckets), seen):
+                for buckets in of_others:
+                    if overwritten := _overwritten(values, next(buckets)):
                         differs = list(map(or_, differs, map(overwritten.__contains__, keys)))
                 if state.ledger.excluded:
                     away = dict(compress(values.items(), map(EXCLUDED.__ge__, values.values())))
@@ -133,10 +132,14 @@ class Comparison:
         return iter(self._differences)
 
 
-def _overwritten(values: dict[bytes, int], bucket: Bucket, seen: int) -> set[bytes]:
-    """Return members whose values at the service may be another audience's: of a contact, the last ones count."""
-    # It may be written meanwhile, and is none of this run's.
-    with suppress(DamagedStateError):
-        newer = bucket.newer(seen).items()
-        return {key for key, value in newer if (own := values.get(key, IN_DOUBT)) >= 0 and value != own}
-    return set()
+def _overwritten(values: dict[bytes, int], newer: Bucket) -> set[bytes]:
+    """Return members whose values at the service may be another audience's: of a contact, the last ones count.
+
+    :param newer: what the other audience has stored since.
+    """
+    try:
+        sent = newer.history.items()
+    except DamagedStateError:
+        return set(values)
+    # Who has left it may have been sent before.
+    return {key for key, value in sent if (own := values.get(key, IN_DOUBT)) >= 0 and value != own}

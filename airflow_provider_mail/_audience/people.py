@@ -95,7 +95,7 @@ def forget(store: StateStore, email: str) -> dict[str, str]:
             if problem:
                 raise DamagedStateError(problem)
             # All buckets, so that the whole state is checked.
-            value = [bucket.values.get(person) for bucket in state.buckets()][bucket_of(person)]
+            value = [bucket.history.get(person) for bucket in state.buckets()][bucket_of(person)]
             state.check()
             if value is not None:
                 state.ledger.versions = without_people(state.ledger.versions)

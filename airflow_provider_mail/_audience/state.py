@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from airflow_provider_mail.api.config import ClientConfig
     from airflow_provider_mail.api.flows.import_contacts import ImportPlan
 
-VERSION = 6
+VERSION = 7
 """Of the stored shapes. Everybody is sent if the state has another one."""
 
 IN_DOUBT, GONE, EXCLUDED = -1, -2, -3
@@ -44,6 +44,9 @@ EXCLUSION_LISTS = 20
 
 CLAIM_SECONDS = 24 * 3600
 """Seconds after which a run that Airflow does not know any more has ended."""
+
+HISTORY_SECONDS = 100 * 24 * 3600
+"""How long those who are gone stay in the state: it shows other audiences who may have their values of this one."""
 
 MAX_ADDED = 0.5
 """The share of added people from which a bucket is written anew; that of a bucket differs, so not all are at once."""
@@ -72,6 +75,7 @@ class Ledger:
     :param excluded_on: the number of people who must be on each.
     :param versions: what the service says of each list after the last run: see `list_versions`.
     :param seen: generation and version of each other audience in the store before the last run.
+    :param history_from: since when all who were sent are in the state, also those who are gone; in seconds since 1970.
     """
 
     version: int = VERSION
@@ -90,6 +94,7 @@ class Ledger:
     runs: list[tuple[int, str]] = field(default_factory=list)
     recent: list[int] = field(default_factory=list)
     seen: dict[str, tuple[str, int]] = field(default_factory=dict)
+    history_from: int = 0
 
     def count(self, values: Sequence[int], by: int) -> None:
         """Count people with these values, or no longer."""
@@ -174,26 +179,18 @@ class Bucket:
         return None if changed or min(values) < IN_DOUBT else values
 
     @cached_property
-    def values(self) -> dict[bytes, int]:
-        """The value of each person, by key."""
+    def history(self) -> dict[bytes, int]:
+        """The value of each person, by key, also of those who are gone."""
         values: dict[bytes, int] = {}
         for lines, some, _ in self.parts:
             values.update(zip(split(lines), some, strict=True))
-        if self.parts[1:]:
-            values = {key: value for key, value in values.items() if value != GONE}
         return values
 
-    def newer(self, version: int) -> dict[bytes, int]:
-        """Return the last values of people that were sent after a version of the header."""
-        found: dict[bytes, int] = {}
-        for place, part in enumerate(self._stored):
-            if part[1] > version:
-                lines, values, _ = self._read(part)
-                # Written anew, it does not show whether people were sent before they left.
-                left = IN_DOUBT if place == 0 else EXCLUDED
-                sent = (value if value >= IN_DOUBT else left for value in values)
-                found.update((key, value) for key, value in zip(split(lines), sent, strict=True) if value >= IN_DOUBT)
-        return found
+    @cached_property
+    def values(self) -> dict[bytes, int]:
+        """The value of each person, by key."""
+        values = self.history
+        return {key: value for key, value in values.items() if value != GONE} if GONE in values.values() else values
 
     def since(self) -> dict[bytes, int]:
         """Return since when each person is where they are, in seconds since 1970."""
@@ -251,6 +248,8 @@ class AudienceState:
         self.writes = writes
         self.ledger = Ledger()
         self.began_at = int(time.time())
+        self.keeps_gone = True
+        """Whether another audience may have to know who was in this one."""
         self._claimant = claimant
         self._tags: Tags = _no_tags()
 
@@ -316,13 +315,16 @@ class AudienceState:
         if self._digest() != self.ledger.parts:
             raise DamagedStateError("parts are missing, or older than the rest")
 
-    def buckets(self) -> Generator[Bucket]:
-        """Yield all buckets, in order, out of one query."""
+    def buckets(self, after: int = -1) -> Generator[Bucket]:
+        """Yield all buckets, in order, out of one query.
+
+        :param after: with the parts that were stored after this version of the header.
+        """
         self._tags = _no_tags()
         if not self.header.generation:
             yield from repeat(NO_BUCKET, BUCKETS)
             return
-        with closing(self.store.buckets(self.header.generation)) as stored:
+        with closing(self.store.buckets(self.header.generation, after)) as stored:
             found = next(stored, None)
             for number in range(BUCKETS):
                 parts: list[StoredPart] = []
@@ -339,8 +341,8 @@ class AudienceState:
         """Store values of people, and the ledger.
 
         :param changes: at most one for each bucket, after all were read.
-        :param ledger: of a state that has nobody but these people. Default: the others stay.
-        :param anew: write the buckets anew, so that nobody is in an earlier part.
+        :param ledger: of a new state: all others are gone. Default: the others stay.
+        :param anew: write the buckets anew, without those of these people who are gone.
         """
         if not self.writes:
             return
@@ -348,8 +350,11 @@ class AudienceState:
         # Other audiences see by the number which parts are new.
         part = self.header.version + 1
         generation, tags, is_new = self.header.generation, [*map(dict, self._tags)], ledger is not None
+        before_ledger, is_whole = self.ledger, True
         if ledger is not None:
             generation, tags, self.ledger = token_hex(8), _no_tags(), ledger
+            changes = _of_all_buckets(changes)
+        oldest = self.began_at - HISTORY_SECONDS if self.keeps_gone else self.began_at
         with closing(Spool[StoredPart]()) as parts, closing(self.buckets()) as buckets:
             stored = enumerate(buckets)
             for number, keys, befores, values in changes:
@@ -365,20 +370,39 @@ class AudienceState:
                     ]
                 if not is_new and (anew or _is_due(number, tags)):
                     replaced.append(number)
-                if number in replaced or (is_new and (were_known or GONE in values)):
-                    is_read = were_known or not is_new
-                    before = next(bucket for place, bucket in stored if place == number) if is_read else NO_BUCKET
-                    since = before.since() | {key: when for key, when in zip(keys, times, strict=True) if when}
-                    after = ({} if is_new else before.values) | dict(zip(keys, values, strict=True))
-                    keys = [key for key, value in after.items() if value != GONE]
-                    values, times = list(map(after.__getitem__, keys)), list(map(since.__getitem__, keys))
+                if number in replaced or is_new:
+                    before = next(bucket for place, bucket in stored if place == number)
+                    try:
+                        history, since = before.history, before.since()
+                    except DamagedStateError:
+                        if not is_new:
+                            raise
+                        history, since, is_whole = {}, {}, False
+                    if history or GONE in values:
+                        since = since | {key: when for key, when in zip(keys, times, strict=True) if when}
+                        after = (dict.fromkeys(history, GONE) if is_new else history) | dict(
+                            zip(keys, values, strict=True)
+                        )
+                        gone = {*keys} if anew else ()
+                        keys = [
+                            key
+                            for key, value in after.items()
+                            if value != GONE or (key not in gone and since[key] > oldest)
+                        ]
+                        values, times = list(map(after.__getitem__, keys)), list(map(since.__getitem__, keys))
                     tags[number] = {}
                 if keys:
                     sealed = self.key.seal(_packed(keys, values, times), _place(generation, number, part))
                     tags[number][part] = sealed[-TAG_LENGTH:], len(sealed)
                     parts.add((number, part, sealed))
             buckets.close()
+            if is_new:
+                is_whole = is_whole and self._digest() == before_ledger.parts
+                self.ledger.history_from = before_ledger.history_from if is_whole else self.began_at
             self._tags = tags
+            if is_new or replaced or parts.count:
+                # Otherwise they may not have been read, or may be damaged.
+                self.ledger.parts = self._digest()
             self._store(parts=parts, replaced=replaced, generation=generation)
 
     def save(self) -> None:
@@ -388,7 +412,6 @@ class AudienceState:
 
     def _store(self, **changes: Any) -> None:
         ledger, generation = self.ledger, changes.get("generation", self.header.generation)
-        ledger.parts = self._digest()
         sealed = self.key.seal(json.dumps(asdict(ledger)).encode(), _place(generation, self.header.audience_id))
         self._change(
             ledger=sealed,
@@ -416,6 +439,18 @@ class AudienceState:
 
 def _no_tags() -> Tags:
     return [{} for _ in range(BUCKETS)]
+
+
+def _of_all_buckets(changes: Iterable[Changes]) -> Iterable[Changes]:
+    """Yield changes of each bucket, if only empty ones."""
+    following = iter(changes)
+    change = next(following, None)
+    for number in range(BUCKETS):
+        if change is not None and change.bucket == number:
+            yield change
+            change = next(following, None)
+        else:
+            yield Changes(number, (), (), ())
 
 
 def _is_due(number: int, tags: Tags) -> bool:

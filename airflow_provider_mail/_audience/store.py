@@ -129,13 +129,16 @@ class StateStore:
             raise StateChangedError
         return changed
 
-    def buckets(self, generation: str) -> Generator[tuple[int, list[StoredPart]]]:
-        """Yield the number and the parts of each bucket that has some, in order."""
+    def buckets(self, generation: str, after: int = -1) -> Generator[tuple[int, list[StoredPart]]]:
+        """Yield the number and the parts of each bucket that has some, in order.
+
+        :param after: of parts with larger numbers.
+        """
         column, mark = self._members.column, self._hook.placeholder
         names, order = (", ".join(map(column, some)) for some in (_MEMBER_COLUMNS[1:], _MEMBER_COLUMNS[1:3]))
-        where = f"{column('generation')} = {mark}"
+        where = f"{column('generation')} = {mark} AND {column('part')} > {mark}"
         sql = f"SELECT {names} FROM {self._members.spelled} WHERE {where} ORDER BY {order}"
-        with stream_rows(self._hook, sql, [generation], size=4) as (_, batches):
+        with stream_rows(self._hook, sql, [generation, after], size=4) as (_, batches):
             rows = ((int(number), int(part), sealed) for batch in batches for number, part, sealed in batch)
             for number, group in groupby(rows, key=itemgetter(0)):
                 yield number, list(group)

@@ -58,7 +58,7 @@ STORES = ("table", "table", None)
 FAULTS = [("refuse", {}), *UNCLEAR, REJECTED_KEY]
 EVENTS = [
     "reject", "leave_out", "move", "chunks", "columns", "rekey", "copy", "restore", "lose", "damage", "schedule",
-    "spell", "double", "interfere", "interfere", "meddle", "meddle", "erase", "late", "late",
+    "spell", "double", "interfere", "interfere", "meddle", "meddle", "erase", "late", "late", "part", "part",
 ]  # fmt: skip
 faults = st.none() | st.tuples(st.sampled_from(FAULTS), st.integers(0, 4), st.sampled_from([1, 3, None]))
 some = st.sets(st.sampled_from(PEOPLE), max_size=4)
@@ -244,6 +244,10 @@ class Audiences(RuleBasedStateMachine):
 
     def _spell(self, people: set[str]) -> None:
         self.spelled = people
+
+    def _part(self, people: set[str]) -> None:
+        """Other people are in the second audience."""
+        self.only_first = people
 
     def _double(self, people: set[str]) -> None:
         """Some people have two rows, of which the last one counts."""

@@ -52,6 +52,10 @@ def other(emulator: Emulator, **arguments: Any) -> Audience:
     return second
 
 
+def names(emulator: Emulator) -> dict[str, str]:
+    return {contact["email"].partition("@")[0]: contact["name"] for contact in emulator.contacts()}
+
+
 def at_killing(*arguments: Any) -> None:
     raise Killed
 
@@ -409,17 +413,13 @@ def test_renewed_credentials_do_not_send_everybody(
 def test_values_of_another_audience(emulator: Emulator, audience: Audience, clock: Clock) -> None:
     """A contact has the values that came last, also if they are not those that this audience has sent."""
     second = other(emulator)
-
-    def values() -> dict[str, str]:
-        return {contact["email"].partition("@")[0]: contact["name"] for contact in emulator.contacts()}
-
     for one in (audience, second):
         one.run("ada=old bob", "ada bob")
         clock.sleep(DAY)
     second.run("ada=new bob", "ada")
     clock.sleep(DAY)
     audience.run("ada=old bob", "ada")
-    assert values() == {"ada": "old", "bob": "N"}
+    assert names(emulator) == {"ada": "old", "bob": "N"}
     clock.sleep(DAY)
     second.run("ada=new bob", "ada")
     second.run("bob", "(ada)")
@@ -450,11 +450,55 @@ def test_values_of_an_audience_that_begins_anew(
         for one in (second, audience):
             one.load(f"ada=old bob={number}")
             clock.sleep(DAY)
-    warehouse.execute("DELETE FROM mail_audiences WHERE audience LIKE '%other'")
-    second.load("ada=new bob=3")
+    of_other = "audience LIKE '%other'"
+    members = f"mail_audiences_members WHERE generation = (SELECT generation FROM mail_audiences WHERE {of_other})"
+    for number, lost in enumerate((f"mail_audiences WHERE {of_other}", members)):
+        second.load(f"ada=new{number} bob=3")
+        warehouse.execute(f"DELETE FROM {lost}")
+        second.load("eva")
+        clock.sleep(DAY)
+        for sent in ("ada bob", ""):
+            audience.run("ada=old bob=3", sent)
+            clock.sleep(DAY)
+        assert names(emulator) == {"ada": "old", "bob": "3", "eva": "N"}
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_values_of_an_audience_that_people_have_left(
+    emulator: Emulator, audience: Audience, warehouse: SqlDatabase, clock: Clock, exact: bool
+) -> None:
+    """Also if it was sent to new lists since then; and until they are forgotten."""
+    second = other(emulator, exact_audience=exact, full_every=1)
+    audience.run("ada=old bob", "ada bob")
     clock.sleep(DAY)
-    audience.run("ada=old bob=3", "ada")
-    assert {contact["name"] for contact in emulator.contacts()} == {"old", "3"}
+    for people in ("ada=new eva", "eva", "eva max"):
+        second.load(people)
+        clock.sleep(DAY)
+    audience.run("ada=old bob", "ada")
+    assert names(emulator) == {"ada": "old", "bob": "N", "eva": "N", "max": "N"}
+    assert forget("warehouse", "Ada@example.com") == dict.fromkeys(("dag/load", "dag/other"), "forgotten")
+    assert forget("warehouse", "ada@example.com") == {}
+
+
+def test_people_who_left_long_ago(emulator: Emulator, audience: Audience, clock: Clock) -> None:
+    second = other(emulator, full_every=1)
+    for one in (audience, second):
+        one.load("ada=old bob")
+    second.load("ada=new bob")
+    for days in (1, 101):
+        clock.sleep(days * DAY)
+        second.load("bob")
+    audience.run("ada=old bob", "ada bob")
+    assert forget("warehouse", "ada@example.com") == {"dag/load": "forgotten"}
+
+
+def test_values_of_people_with_rows_in_several_mapped_tasks(
+    audience: Audience, emulator: Emulator, clock: Clock
+) -> None:
+    audience.run("ada=one bob|ada=two eva", reached="ada bob eva")
+    clock.sleep(DAY)
+    audience.run("ada=one bob|eva", reached="ada bob eva")
+    assert names(emulator)["ada"] == "one"
 
 
 def test_contacts_of_other_audiences_are_not_deleted(emulator: Emulator, audience: Audience) -> None:
