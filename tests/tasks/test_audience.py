@@ -69,6 +69,7 @@ class Audience:
 
     def __init__(self, emulator: Emulator, **arguments: Any) -> None:
         self.emulator, self.arguments = emulator, arguments
+        emulator.change_settings(sending_seconds=0)  # it keeps its lists meanwhile
         self.numbers = itertools.count(1)
 
     def load(self, people: str, run_id: str | None = None, **arguments: Any) -> dict[str, Any]:

@@ -389,6 +389,18 @@ def test_a_campaign_that_is_still_to_be_sent_keeps_its_lists(
     assert mailed(emulator, "later") == ["ada", "bob"]
 
 
+def test_a_campaign_that_is_being_sent_keeps_its_lists(emulator: Emulator, audience: Audience, clock: Clock) -> None:
+    """The specification does not show when its people are chosen."""
+    emulator.change_settings(sending_seconds=2 * DAY)
+    lists = [audience.run("ada bob")["send_list_names"]]
+    for people, sent in (("ada=A bob", "ada"), ("ada eva", "ada eva"), ("eva", "(ada)")):
+        clock.sleep(DAY if people == "eva" else 3600)
+        lists.append(audience.run(people, sent)["send_list_names"])
+        if people == "ada eva":
+            clock.sleep(2 * DAY)
+    assert lists[0] == lists[1] != lists[2] == lists[3]
+
+
 def test_a_draft_keeps_its_lists(emulator: Emulator, audience: Audience, clock: Clock) -> None:
     """A person may send it later. The run after the next one has lists that it does not name."""
     lists = []

@@ -204,15 +204,16 @@ def lists_in_use(client: Client, *, only_scheduled: bool = False) -> set[str]:
 
     All campaigns are read: the specification does not show the status of a scheduled one, which may be any.
 
-    :param only_scheduled: only of those that are still to be sent: drafts, and campaigns whose send time is ahead.
+    :param only_scheduled: only of those that are still to be sent, or are being sent, and of drafts.
     """
     # Every import imports this module, and building the models of campaigns takes as long as 15,000 of its rows.
     from airflow_provider_mail.api.campaigns import FINAL, GetCampaigns, MailStatus
 
     names = set[str]()
     for campaign in all_records(client, GetCampaigns(page_size=100)):
-        is_draft = campaign.mail_status == MailStatus.DRAFT
-        is_used = is_draft or campaign.send_time_is_ahead(client.service_clock.latest())
+        # The specification does not show when the people of one that is being sent are chosen.
+        is_unsent = campaign.mail_status in (MailStatus.DRAFT, MailStatus.SENDING)
+        is_used = is_unsent or campaign.send_time_is_ahead(client.service_clock.latest())
         if not only_scheduled and not is_used:
             is_final = campaign.mail_status in FINAL
             is_used = not is_final or campaign.send_by_date_time is None
