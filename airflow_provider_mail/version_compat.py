@@ -95,7 +95,8 @@ class RendersFields:
     """Base of classes that render their own template fields one by one.
 
     Public is ``render_template_fields(context, jinja_env)``, but Airflow does not call it for a mapped task: there it
-    creates the operator and calls the method below. Public ``render_template`` does not learn the field's name.
+    creates the operator and calls ``_do_render_template_fields``. Public ``render_template`` does not learn the field's
+    name, and calls ``_render`` for each text, also inside of lists and dictionaries.
     """
 
     def render_fields(self, names: Iterable[str], context: Any, jinja_env: Any, seen_oids: set[int]) -> None:
@@ -105,6 +106,13 @@ class RendersFields:
         """
         raise NotImplementedError
 
+    def render_one(self, template: Any, context: Any, dag: Any) -> Any:
+        """Render one text, by default as Airflow does.
+
+        :param template: Jinja's.
+        """
+        return super()._render(template, context, dag)  # type: ignore[misc]
+
     def _do_render_template_fields(
         self, parent: Any, template_fields: Iterable[str], context: Any, jinja_env: Any, seen_oids: set[int]
     ) -> None:
@@ -112,6 +120,9 @@ class RendersFields:
             self.render_fields(template_fields, context, jinja_env, seen_oids)
         else:  # a value that has template fields of its own
             super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)  # type: ignore[misc]
+
+    def _render(self, template: Any, context: Any, dag: Any = None) -> Any:
+        return self.render_one(template, context, dag)
 
 
 def is_from_mapped(operator: Any) -> bool:
@@ -170,9 +181,20 @@ def ask_supervisor() -> Callable[[Any], Any] | None:
     return None if comms is None else comms.send
 
 
+_PROCESS_CONTEXT = "_AIRFLOW_PROCESS_CONTEXT"
+
+
+def act_as_server() -> None:
+    """Let this process look up connections in Airflow's database, as Airflow's own commands do.
+
+    There is no public way: Airflow 3.1 and later look there only if this variable of the environment says so.
+    """
+    os.environ[_PROCESS_CONTEXT] = "server"
+
+
 def knows_variables() -> bool:
     """Return whether this process is a task or a server of Airflow, and not, for instance, a unit test."""
-    return ask_supervisor() is not None or os.environ.get("_AIRFLOW_PROCESS_CONTEXT") == "server"
+    return ask_supervisor() is not None or os.environ.get(_PROCESS_CONTEXT) == "server"
 
 
 def stored_variable(name: str) -> str | None:

@@ -17,10 +17,11 @@ from airflow.providers.postgres.hooks.postgres import PostgresHook
 from airflow.providers.sqlite.hooks.sqlite import SqliteHook
 from airflow.sdk import DAG, BaseOperator, Connection
 from airflow.sdk.bases.operator import OperatorPartial
-from airflow.sdk.execution_time import task_runner
+from airflow.sdk.execution_time import supervisor, task_runner
 from airflow.sdk.execution_time.comms import CommsDecoder
 
 from airflow_provider_mail import version_compat
+from tests.tasks.everything import OPERATORS
 
 STORED = Connection(conn_id="stored", conn_type="any", host="stored.example.com", schema="stored")
 USED = Connection(conn_id="used", conn_type="any", host="used.example.com", schema=":memory:")
@@ -43,6 +44,27 @@ def test_a_task_renders_its_own_fields() -> None:
         operator = Operator(task_id="t", name="{{ value }}")
     operator.render_template_fields({"value": "v"})  # type: ignore[typeddict-item]
     assert operator.rendered == ["name=v"]
+
+
+def test_a_task_renders_each_text_itself() -> None:
+    class Shouting(Operator):
+        def render_one(self, template: Any, context: Any, dag: Any) -> Any:
+            return super().render_one(template, context, dag).upper()
+
+    with DAG("d", schedule=None):
+        operator = Shouting(task_id="t", name=["{{ value }}"])
+    operator.render_template_fields({"value": "v"})  # type: ignore[typeddict-item]
+    assert operator.rendered == ["name=['V']"]
+
+
+@pytest.mark.parametrize("kind", OPERATORS.values())
+def test_no_other_class_has_a_private_name_of_airflow(kind: type) -> None:
+    def private(package: str) -> set[str]:
+        bases = [base for base in kind.__mro__ if base.__module__.startswith(package)]
+        names = {name for base in bases if base.__module__ != version_compat.__name__ for name in vars(base)}
+        return {name for name in names if name.startswith("_") and not name.startswith(("__", "_abc_"))}
+
+    assert private("airflow_provider_mail.") & private("airflow.") == set()
 
 
 def test_values_with_template_fields_are_rendered_by_airflow() -> None:
@@ -83,6 +105,20 @@ def test_a_task_asks_its_supervisor(monkeypatch: pytest.MonkeyPatch) -> None:
     comms = CommsDecoder.__new__(CommsDecoder)
     monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", comms, raising=False)
     assert version_compat.ask_supervisor() == comms.send
+
+
+@pytest.mark.skipif(not version_compat.AIRFLOW_V_3_1_PLUS, reason="Airflow 3.0 always looks into its database")
+def test_a_server_looks_into_airflow_s_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(task_runner, "SUPERVISOR_COMMS", raising=False)
+    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "")
+    load = supervisor.ensure_secrets_backend_loaded
+    assert ["MetastoreBackend" in map(name_of, load()), version_compat.knows_variables()] == [False, False]
+    version_compat.act_as_server()
+    assert ["MetastoreBackend" in map(name_of, load()), version_compat.knows_variables()] == [True, True]
+
+
+def name_of(thing: Any) -> str:
+    return type(thing).__name__
 
 
 def test_the_state_store_is_used_by_one_thread_at_a_time() -> None:

@@ -323,7 +323,7 @@ class RenderingMixin(RendersFields):
             self._rendered_problems = (*self._rendered_problems, f"{path}: {problem}")
         return rendered if problem or value is plain else value
 
-    def _render(self, template: Any, context: Any, dag: Any = None) -> Any:
+    def render_one(self, template: Any, context: Any, dag: Any) -> Any:
         """Render a template; text stays text also with ``render_template_as_native_obj``.
 
         With it, Airflow evaluates the rendered text as Python: ``20260131`` would become a number, ``1e5`` 100000.0.
@@ -331,7 +331,7 @@ class RenderingMixin(RendersFields):
         from jinja2.nativetypes import NativeEnvironment
 
         if not self._renders_text or not isinstance(template.environment, NativeEnvironment):
-            return super()._render(template, context, dag)  # type: ignore[misc]
+            return super().render_one(template, context, dag)
         parts = list(template.generate(context))
         if len(parts) == 1 and (parts[0] is None or isinstance(parts[0], Mapping | list | tuple)):
             return parts[0]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import json
 import logging
-import os
 import socket
 import sys
 import time
@@ -35,7 +34,7 @@ from airflow_provider_mail.api.lists import DeleteList
 from airflow_provider_mail.hold import SETTLE_SECONDS, release_hold, set_hold
 from airflow_provider_mail.hold import stop as stop_campaigns
 from airflow_provider_mail.hooks.mail import MailHook
-from airflow_provider_mail.version_compat import AirflowException, AirflowNotFoundException
+from airflow_provider_mail.version_compat import AirflowException, AirflowNotFoundException, act_as_server
 from airflow_provider_mail.warehouse.errors import WarehouseError
 
 Command = Callable[[Namespace], None]
@@ -63,8 +62,7 @@ def command(function: Command) -> Command:
 
     @wraps(function)
     def run(args: Namespace) -> None:
-        # Airflow 3.1 and later look up connections in the database only in this context; its own commands set it too.
-        os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
+        act_as_server()
         # Airflow may log to standard output, which belongs to the result.
         before = logging.root.manager.disable
         logging.disable(logging.WARNING)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import os
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -195,8 +194,9 @@ async def count_events(body: bytes) -> int:
 
 def make_receiver() -> Receiver:
     """Make the receiver with the settings of Airflow's configuration."""
-    # Airflow 3.1 and later look up connections in the database only in this context.
-    os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
+    from airflow_provider_mail.version_compat import act_as_server
+
+    act_as_server()
     settings = ReceiverSettings.from_airflow()
     inbox = open_inbox()
     prepare()
