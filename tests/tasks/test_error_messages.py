@@ -19,7 +19,7 @@ from airflow.sdk import DAG, task
 
 from airflow_provider_mail.api.campaigns import CreateCampaign
 from airflow_provider_mail.api.templates import AddTemplate
-from airflow_provider_mail.arguments import Rejects
+from airflow_provider_mail.arguments import Consent, Rejects
 from airflow_provider_mail.hooks.mail import MailHook
 from airflow_provider_mail.operators.transactional import TASK_STATE_KEY
 from docs.site import messages
@@ -91,6 +91,9 @@ class Stage:
     def make(self, kind: str, **arguments: Any) -> None:
         operator, usual = TASKS[kind]
         OPERATORS[operator](**{"task_id": TASK} | usual | arguments)
+
+    def unrendered(self) -> None:
+        self.make("contacts", consent=Consent(column="mail", no=["{{ value }}"]))
 
     def connection(self, **fields: Any) -> None:
         """A connection to the service, but for these fields."""
@@ -224,6 +227,7 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [  # words of a message, and what
     ("mail_name: one text is needed, not the whole", "sensor", {"mail_name": "{{ {'mail_name': 'spring'} }}"}),
     ("mail_name: was given and resolves to nothing", "campaign", {"mail_name": "{{ ti.xcom_pull('nothing') }}"}),
     ("mail_name: an expression of its", "campaign", {"mail_name": "news {{ ti.xcom_pull('nothing') }}"}),
+    ("no: a template, or the result of another task, is not", "unrendered", {}),
     ("contacts: a list of rows is needed", "contacts", {"contacts": "{{ [{'email': 'ada@example.com'}] }}"}),
     ("columns: 'city': text is needed, not", "contacts", {"columns": {"email": "email", "city": None}}),
     ("sql: one query as text is needed, not", "sql", {"sql": ["SELECT 1", "SELECT 2"]}),
