@@ -48,6 +48,15 @@ def test_a_contact_is_erased_in_every_spelling(emulator: Emulator, stored: str, 
     assert (receipt["deleted"], receipt["gone"], emulator.contacts()) == (True, True, [])
 
 
+def test_a_contact_is_saved_in_the_spelling_of_imports(emulator: Emulator) -> None:
+    """Where the service tells spellings apart, a list would have the person twice."""
+    emulator.change_settings(contact_identity="exact")
+    people = [{"email": "ada@xn--mnchen-3ya.de", "name": "Ada"}]
+    returned("ImportContacts", contacts=people, list_name="friends")
+    returned("UpsertContact", contact_email="Ada@Mu\u0308nchen.de", name="Ada L.", list_name="friends")
+    assert [(each["email"], each["name"]) for each in emulator.contacts()] == [("ada@xn--mnchen-3ya.de", "Ada L.")]
+
+
 def test_an_erasure_is_requested_although_the_contact_is_not_found(emulator: Emulator) -> None:
     """The service may reject the look-up for another reason than that there is no such contact."""
     emulator.add_contact("ada@example.com")
