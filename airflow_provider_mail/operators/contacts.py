@@ -188,8 +188,8 @@ class MailUpsertContactOperator(BaseMailOperator):
         (in the package: ``airflow_provider_mail/docs/resources.md``).
 
     :param mail_conn_id: the connection to the service. Default: ``mail_default``. (templated)
-    :param contact_email: the address; ``contact_email`` or ``phone_number`` is required. (``email`` is Airflow's own
-        argument: the recipient of alerts about the task.) (templated)
+    :param contact_email: the address, which is sent in the spelling of imports; ``contact_email`` or ``phone_number``
+        is required. (``email`` is Airflow's own argument: the recipient of alerts about the task.) (templated)
     :param phone_number: the phone number. Default: none. (templated)
     :param name: the name. Default: none, the service takes the address. (templated)
     :param list_name: an existing list, to which the contact is added. Default: none. (templated)
@@ -220,12 +220,17 @@ class MailUpsertContactOperator(BaseMailOperator):
             )
 
     def execute(self, context: Context) -> dict[str, Any]:
+        from airflow_provider_mail.api._core.fields import address_key
         from airflow_provider_mail.api.contacts import UpsertContact
 
         with self.mail_errors():
             fields = self.request_fields(UpsertContact) | {"email": unwrap(self.contact_email)}
             # The template of a missing value renders as empty text.
-            self.hook.send(UpsertContact(**{name: value or None for name, value in fields.items()}))
+            request = UpsertContact(**{name: value or None for name, value in fields.items()})
+            if request.email is not None:
+                # As an import sends it: where the service tells spellings apart, another one is another contact.
+                request = request.model_copy(update={"email": address_key(request.email)})
+            self.hook.send(request)
             sandbox = self.sandbox_mode or self.hook.config.sandbox
         self.log.info("Sandbox: the contact would be saved." if sandbox else "The contact was saved.")
         return {"sandbox": sandbox}
