@@ -132,7 +132,9 @@ def hook_of(conn_id: str) -> DbApiHook:
     except (AirflowException, ImportError) as error:
         advice = "Install the provider of that type on every worker, or fix the connection's type"
         if package := _PACKAGES.get(connection.conn_type or ""):
-            advice = f"On every worker: pip install {package}"
+            is_loaded = connection.conn_type in DIALECTS
+            purpose = "On every worker" if is_loaded else "Load its tables with dlt (docs/dlt.md); to read it"
+            advice = f"{purpose}: pip install {package}"
         raise WarehouseError(
             f"{connection_name} of type {connection.conn_type!r} has no hook: {error}. {advice}"
         ) from None

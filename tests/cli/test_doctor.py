@@ -281,7 +281,7 @@ def test_each_error_has_a_fix(
     for arguments, check, message, fix in (
         ("-c mail_odd", "connection", "unknown field sandbx", "airflow connections delete mail_odd"),
         ("-c mail_bad", "service", "rejects the password (API key)", "airflow_provider_mail check -c mail_bad"),
-        ("--sql-conn-id crm", "database", "", "pip install apache-airflow-providers-snowflake"),
+        ("--sql-conn-id crm", "database", "tables with dlt", "pip install apache-airflow-providers-snowflake"),
         ("--sql-conn-id absent", "database", "", "airflow connections add absent "),
         ("--sql-conn-id mail_default", "database", "is not a database", ""),
         ("--sender receipts@example.com", "sender", "transactional mail only", "MailSenderSensor"),
