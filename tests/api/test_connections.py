@@ -6,6 +6,7 @@ import asyncio
 import gc
 import socket
 import ssl
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -251,11 +252,13 @@ def test_renewed_certificates_are_read_by_a_running_client(tmp_path: Path, conne
 def test_an_invalid_proxy_of_the_environment(
     monkeypatch: pytest.MonkeyPatch, connect: Callable[..., MailClient]
 ) -> None:
-    monkeypatch.setenv("HTTPS_PROXY", "gopher://user:s3cret-pass@proxy:1")
-    with pytest.raises(api.MailConfigError, match="HTTPS_PROXY") as raised:
-        connect("https://service.example")
-    assert raised.value.__context__ is None
-    assert "s3cret-pass" not in str(raised.value)
+    monkeypatch.setitem(sys.modules, "socksio", None)
+    for scheme, problem in (("gopher", "HTTPS_PROXY.* is invalid"), ("socks5", r"pip install 'httpx\[socks\]'")):
+        monkeypatch.setenv("HTTPS_PROXY", f"{scheme}://user:s3cret-pass@proxy:1")
+        with pytest.raises(api.MailConfigError, match=problem) as raised:
+            connect("https://service.example")
+        assert raised.value.__context__ is None
+        assert "s3cret-pass" not in str(raised.value)
 
 
 def test_a_cancelled_task_returns_its_connection(emulator: Emulator) -> None:

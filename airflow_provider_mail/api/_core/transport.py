@@ -389,13 +389,15 @@ class Connections:
             proxy = (url := proxy_url(config)) and httpx.Proxy(url)
             self._backend = Backend(config, 0 if proxy else config.max_in_flight)
             self._pool = _pool(config, self._backend, proxy or None)
-        except (ValueError, ImportError, RuntimeError, httpx.InvalidURL):
-            pass
+        except ImportError:
+            problem = "needs a package for SOCKS: pip install 'httpx[socks]'"
+        except (ValueError, RuntimeError, httpx.InvalidURL):
+            problem = "is invalid"
         else:
             return
         # Outside of the except block: httpx's error shows the proxy's URL with its password.
         raise MailConfigError(
-            "proxy: a proxy that the environment names (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY) is invalid"
+            f"proxy: a proxy that the environment names (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY) {problem}"
         )
 
     def stream(self, call: Call) -> AbstractContextManager[httpcore.Response]:
