@@ -373,6 +373,7 @@ def proxy_url(config: ClientConfig) -> str | None:
     url = httpx.URL(config.base_url)
     proxies = getproxies()
     proxy = proxies.get(url.scheme) or proxies.get("all")
-    if not proxy or proxy_bypass(url.host):
+    # NO_PROXY may name a port, or the ASCII form of the host.
+    if not proxy or proxy_bypass(url.host) or proxy_bypass(url.netloc.decode()):
         return None
     return proxy if "://" in proxy else f"http://{proxy}"

@@ -20,6 +20,7 @@ import pytest
 
 from airflow_provider_mail import api
 from airflow_provider_mail.api.client import MailClient
+from airflow_provider_mail.api.config import proxy_url
 from mail_emulator import Emulator, EmulatorSettings
 from tests.api.driving import ONCE, QUICK
 from tests.api.parts import Effect, MailRequest, transport, transport_error
@@ -259,6 +260,23 @@ def test_an_invalid_proxy_of_the_environment(
             connect("https://service.example")
         assert raised.value.__context__ is None
         assert "s3cret-pass" not in str(raised.value)
+
+
+@pytest.mark.parametrize(("host", "exception"), [
+    ("mail.example", "mail.example"), ("mail.example:8443", ".example"), ("mail.example:8443", "mail.example:8443"),
+    ("[::1]:8443", "::1"), ("[::1]:8443", "[::1]:8443"), ("bücher.example", "xn--bcher-kva.example"),
+])  # fmt: skip
+def test_the_environment_excepts_a_host_from_its_proxy(
+    monkeypatch: pytest.MonkeyPatch, host: str, exception: str
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy:1")
+    config = api.ClientConfig(base_url=f"https://{host}", api_key="k")
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "other.example:8443")
+    assert proxy_url(config) == "http://proxy:1"
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, exception)
+    assert proxy_url(config) is None
 
 
 def test_a_cancelled_task_returns_its_connection(emulator: Emulator) -> None:
