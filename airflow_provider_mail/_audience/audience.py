@@ -58,6 +58,8 @@ class Audience:
         """Number of people whom the user's tables leave out."""
         self.opted_out = set[int]()
         """Hashes of the keys of people whose rows say no."""
+        self.rejected_people = set[int]()
+        """Hashes of the keys of people whose rows were rejected."""
         self.braked = ""
         """Which brake stopped the run, or was let pass; empty if none did."""
         self.is_stopped = False

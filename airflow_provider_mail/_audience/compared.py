@@ -42,6 +42,7 @@ from airflow_provider_mail._config import name_prefix
 from airflow_provider_mail._task.mixin import mailing_name, task_instance_name
 from airflow_provider_mail._task.progress import store_run
 from airflow_provider_mail._task.storage import current_task_run
+from airflow_provider_mail.api._core.fields import address_key
 from airflow_provider_mail.api._core.pacing import infrequent_gc
 from airflow_provider_mail.api.errors import MailError
 from airflow_provider_mail.api.flows.audience import (
@@ -488,6 +489,8 @@ class ComparedAudience(Audience):
 
         def reject(row: Reject) -> None:
             people.marks[row.row_number] = REJECTED
+            # Also of rows whose address is no key, such as one that ends with a space.
+            self.rejected_people.update(hash(address_key(value)) for value in row.row if isinstance(value, str))
             on_reject(row)
 
         def send_rows(list_name: str | None = None) -> None:

@@ -93,11 +93,12 @@ class Removal:
     # --- contacts ---
 
     def _delete(self) -> None:
-        """Delete contacts, but not of people in the source who are left out, or who are in other audiences."""
-        task, client, opted_out = self._task, self._task.hook.get_conn(), self._audience.opted_out
+        """Delete contacts, but not of people in the source who were not sent, or who are in other audiences."""
+        task, client = self._task, self._task.hook.get_conn()
+        in_source = self._audience.opted_out | self._audience.rejected_people
         left = {key for each in self._comparison.changes() for key in each.left if not key.startswith(b"tel:")}
         left -= self._audience.suppressed_keys
-        left = {key for key in left if hash(key.decode()) not in opted_out}
+        left = {key for key in left if hash(key.decode()) not in in_source}
         others = leave_others(self._state, left)
         if others:
             task.log.warning("%s people who left are in other audiences: their contacts are not deleted.", len(others))

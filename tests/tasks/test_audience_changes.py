@@ -230,6 +230,15 @@ def test_people_who_said_no_leave_and_are_not_deleted(emulator: Emulator, audien
     assert emails(emulator) == "ada"
 
 
+def test_people_whose_rows_are_rejected_are_not_deleted(emulator: Emulator, audience: Audience) -> None:
+    for address in ("ada@example.com", "ADA@example.com ", "ada@example.com"):
+        rows = [{"email": address}, {"email": "bob@example.com"}]
+        audience.load("", contacts=rows, columns={"email": "email"}, max_reject_fraction=1, **DELETES)
+        assert emails(emulator) == "ada bob"
+    audience.load("bob", columns={"email": "email"}, **DELETES)
+    assert emails(emulator) == "bob"
+
+
 # --- a state that is not trusted: everybody is sent, to a new list ---
 
 
