@@ -62,7 +62,8 @@ def test_no_other_class_has_a_private_name_of_airflow(kind: type) -> None:
     def private(package: str) -> set[str]:
         bases = [base for base in kind.__mro__ if base.__module__.startswith(package)]
         names = {name for base in bases if base.__module__ != version_compat.__name__ for name in vars(base)}
-        return {name for name in names if name.startswith("_") and not name.startswith(("__", "_abc_"))}
+        # Airflow itself keeps in a class of ours what it has serialized, under a name with two underscores inside.
+        return {name for name in names if name.startswith("_") and not name.startswith("_abc_") and "__" not in name}
 
     assert private("airflow_provider_mail.") & private("airflow.") == set()
 
