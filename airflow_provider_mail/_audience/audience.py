@@ -56,10 +56,8 @@ class Audience:
         """Number of rows of people who are left out, if rows are selected."""
         self.suppressed_people = 0
         """Number of people whom the user's tables leave out."""
-        self.opted_out = set[int]()
-        """Hashes of the keys of people whose rows say no."""
-        self.rejected_people = set[int]()
-        """Hashes of the keys of people whose rows were rejected."""
+        self.not_sent = set[int]()
+        """Hashes of the keys of people in the source whose rows say no, or were rejected."""
         self.braked = ""
         """Which brake stopped the run, or was let pass; empty if none did."""
         self.is_stopped = False

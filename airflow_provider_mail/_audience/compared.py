@@ -490,7 +490,7 @@ class ComparedAudience(Audience):
         def reject(row: Reject) -> None:
             people.marks[row.row_number] = REJECTED
             # Also of rows whose address is no key, such as one that ends with a space.
-            self.rejected_people.update(hash(address_key(value)) for value in row.row if isinstance(value, str))
+            self.not_sent.update(hash(address_key(value)) for value in row.row if isinstance(value, str))
             on_reject(row)
 
         def send_rows(list_name: str | None = None) -> None:

@@ -95,10 +95,9 @@ class Removal:
     def _delete(self) -> None:
         """Delete contacts, but not of people in the source who were not sent, or who are in other audiences."""
         task, client = self._task, self._task.hook.get_conn()
-        in_source = self._audience.opted_out | self._audience.rejected_people
         left = {key for each in self._comparison.changes() for key in each.left if not key.startswith(b"tel:")}
         left -= self._audience.suppressed_keys
-        left = {key for key in left if hash(key.decode()) not in in_source}
+        left = {key for key in left if hash(key.decode()) not in self._audience.not_sent}
         others = leave_others(self._state, left)
         if others:
             task.log.warning("%s people who left are in other audiences: their contacts are not deleted.", len(others))

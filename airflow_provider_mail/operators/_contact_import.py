@@ -199,7 +199,7 @@ class BaseContactImportOperator(MailLineage, SendGuardMixin, BaseInterruptibleOp
         progress.expect(source.total)
         batches = source.batches
         if not self.keeps_all_rows:
-            batches = self._filtered(source, mapping, progress, audience.opted_out)
+            batches = self._filtered(source, mapping, progress, audience.not_sent)
         if audience.division is not None and audience.division.column is not None:
             batches = audience.division.noted(numbered(batches, progress, self.limit), source.columns)
         rows = pick(batches, positions, len(source.columns))
