@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 LOG_INTERVAL = 10.0
 """Seconds between two lines of the log."""
 
-STORE_INTERVAL = 30.0
-"""Seconds between two writes to the task state store."""
+STORE_INTERVAL, STORE_SHARE = 30.0, 20
+"""Seconds between two writes to the task state store; a slow store takes at most a twentieth of the time."""
 
 STATE_KEY = "mail_progress"
 STATE_RETENTION = timedelta(days=1)
@@ -78,7 +78,8 @@ class ProgressLog:
             record = {name: value for name, value in record.items() if value is not None}
             self._written = True
             self._attempt(lambda store: store.set(STATE_KEY, record, retention=STATE_RETENTION))
-            self._next_write = time.monotonic() + STORE_INTERVAL
+            written = time.monotonic()
+            self._next_write = written + max(STORE_INTERVAL, STORE_SHARE * (written - now))
         return True
 
     def close(self) -> None:
